@@ -1,0 +1,137 @@
+"""Observation: everything one pass has read, frozen; no I/O here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class PodView:
+    """One pod of an engine set, or a foreign pod that holds GPUs.
+
+    ``gpus`` is the sum of its GPU requests; ``waiting_reason`` is the kubelet's word for a
+    container that does not start (ImagePullBackOff, CrashLoopBackOff), ``message`` its text.
+    """
+
+    name: str
+    uid: str
+    set_name: str
+    node: str | None
+    gpus: int
+    ready: bool
+    terminating: bool
+    finished: bool = False
+    restarts: int = 0
+    waiting_reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class SetView:
+    """One StatefulSet of the cascade as it stands. ``replicas`` is what its spec asks for.
+
+    ``shape`` is the planned set that rendered it (annotation), ``pods`` all its live objects.
+    """
+
+    name: str
+    uid: str
+    model: str
+    replicas: int
+    gpus_per_pod: int
+    shape: Mapping[str, Any]
+    render_version: int
+    pods: tuple[PodView, ...]
+    deleting: bool = False
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+
+    def ready_pods(self) -> tuple[PodView, ...]:
+        return tuple(p for p in self.pods if p.ready and not p.terminating)
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """One schedulable node of the pool; ``allocatable`` and ``foreign`` count GPUs."""
+
+    name: str
+    allocatable: int
+    foreign: int
+    ours: int
+    ready: bool
+
+
+@dataclass(frozen=True)
+class AckView:
+    """What one Ready router pod says that all its processes run (its Lease)."""
+
+    pod: str
+    plan_id: str
+    config_digest: str
+    drained_uids: frozenset[str]
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class RouterView:
+    """The router as it stands: its Ready pods and their acknowledgements."""
+
+    exists: bool
+    desired: int
+    ready_pods: tuple[str, ...]
+    acks: tuple[AckView, ...]
+    config_text: str = ""
+    """Text of the RouterConfig in the ConfigMap; empty before the first plan."""
+    message: str = ""
+    """Why the Deployment is not available, in the words of its conditions or pods."""
+
+
+@dataclass(frozen=True)
+class PoolView:
+    """GPUs of one pool. ``limit`` is the least of the user's limit and all quotas that match;
+    ``others`` is what other cascades have committed, ``foreign`` what other pods hold."""
+
+    name: str
+    gpu_type: str
+    limit: int
+    gpus_per_node: int
+    nodes: tuple[NodeView, ...]
+    foreign: int
+    others: int
+    elder: str = ""
+    """An older cascade that claims the same GPUs, when there is one: "namespace/name"."""
+
+
+@dataclass(frozen=True)
+class CalibrationView:
+    """The calibration table's ConfigMap: its text, or why there is none."""
+
+    text: str | None
+    resource_version: str = ""
+    reference: str = ""
+    """"name/key" that was looked up."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """All reads of one pass (style.md: reads first, in one place, into one frozen value).
+
+    ``plan_text`` and ``problem_text`` are the documents of the plan ConfigMap; ``drift`` is
+    ``status.drift`` as drift-watch wrote it; ``now`` is Unix seconds from the clock passed in.
+    """
+
+    now: float
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    sets: tuple[SetView, ...]
+    router: RouterView
+    pool: PoolView
+    calibration: CalibrationView
+    plan_text: str | None
+    problem_text: str | None
+    plan_annotations: Mapping[str, str]
+    drift: Mapping[str, Any]
+    annotations: Mapping[str, str]
+    status: Mapping[str, Any]
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Live children other than sets and plan, by "Kind/name", for the no-op comparison."""
