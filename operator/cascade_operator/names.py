@@ -34,6 +34,9 @@ ANNOTATION_APPROVE = f"{GROUP}/approve-plan"
 ANNOTATION_SHAPE = f"{GROUP}/shape"
 """On a StatefulSet: the planned set as JSON, so that a restarted operator can read it back."""
 ANNOTATION_RENDER_VERSION = f"{GROUP}/render-version"
+ANNOTATION_STEP = f"{GROUP}/step"
+"""On the plan ConfigMap: which step of a hand-over runs and since when, so that its deadline
+survives a restart of the operator."""
 
 ANNOTATION_ACK_PLAN = f"{GROUP}/plan-id"
 ANNOTATION_ACK_DRAINED = f"{GROUP}/drained"

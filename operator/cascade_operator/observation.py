@@ -24,6 +24,14 @@ class PodView:
     restarts: int = 0
     waiting_reason: str = ""
     message: str = ""
+    lost: bool = False
+    """On a node that is not Ready: its GPUs are neither free nor usable."""
+
+    @property
+    def ordinal(self) -> int:
+        """Number at the end of a StatefulSet pod's name; -1 when there is none."""
+        tail = self.name.rpartition("-")[2]
+        return int(tail) if tail.isdigit() else -1
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,8 @@ class SetView:
     """One StatefulSet of the cascade as it stands. ``replicas`` is what its spec asks for.
 
     ``shape`` is the planned set that rendered it (annotation), ``pods`` all its live objects.
+    ``observed``: the StatefulSet controller has acted on this spec; ``status_replicas``: pods it
+    says exist. Pods whose set is gone form a set of their own with ``deleting`` true.
     """
 
     name: str
@@ -43,6 +53,8 @@ class SetView:
     pods: tuple[PodView, ...]
     deleting: bool = False
     manifest: Mapping[str, Any] = field(default_factory=dict)
+    observed: bool = True
+    status_replicas: int = 0
 
     def ready_pods(self) -> tuple[PodView, ...]:
         return tuple(p for p in self.pods if p.ready and not p.terminating)
@@ -50,7 +62,8 @@ class SetView:
 
 @dataclass(frozen=True)
 class NodeView:
-    """One schedulable node of the pool; ``allocatable`` and ``foreign`` count GPUs."""
+    """One node of the pool, in GPUs: ``ours`` this cascade's pods hold, ``foreign`` all others
+    (pods of other cascades included)."""
 
     name: str
     allocatable: int
@@ -87,7 +100,8 @@ class RouterView:
 @dataclass(frozen=True)
 class PoolView:
     """GPUs of one pool. ``limit`` is the least of the user's limit and all quotas that match;
-    ``others`` is what other cascades have committed, ``foreign`` what other pods hold."""
+    ``foreign`` is what pods of no cascade hold on Ready nodes, ``others`` what other cascades
+    hold, have been promised, or (elder ones) plan to hold."""
 
     name: str
     gpu_type: str
@@ -98,6 +112,14 @@ class PoolView:
     others: int
     elder: str = ""
     """An older cascade that claims the same GPUs, when there is one: "namespace/name"."""
+
+    @property
+    def usable(self) -> int:
+        """GPUs that this cascade may hold in all; without nodes to read, the limit counts."""
+        if not self.nodes:
+            return max(0, self.limit - self.others)
+        ready = sum(node.allocatable for node in self.nodes if node.ready)
+        return max(0, min(self.limit, ready - self.foreign - self.others))
 
 
 @dataclass(frozen=True)
@@ -133,5 +155,11 @@ class Observation:
     drift: Mapping[str, Any]
     annotations: Mapping[str, str]
     status: Mapping[str, Any]
+    created: str = ""
+    """creationTimestamp of the cascade (RFC 3339)."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Live children other than sets and plan, by "Kind/name", for the no-op comparison."""
+    record_text: str | None = None
+    """``record.json`` of the plan ConfigMap: when and why the plan in force was adopted."""
+    proposal_text: str | None = None
+    """``proposal.json`` of the plan ConfigMap: a plan that waits for approval."""

@@ -74,6 +74,8 @@ class RoutedModel(Document):
     threshold: int | None = Field(default=None, ge=0, le=101)
     steer_quantile: float | None = Field(default=None, gt=0, lt=1)
     context_length: int | None = Field(default=None, ge=1)
+    revision: str = ""
+    """Identity of weights and engine, kept in calibration tables so that a change shows."""
     service: str | None = None
     """Name of the Service whose EndpointSlices list the replicas; ``None`` outside Kubernetes."""
     service_url: str | None = None

@@ -7,7 +7,7 @@ from pydantic import Field
 from .document import Document
 from .problem import DeployedSet, Deployment, Score
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1
 
 Verdict = Literal["Feasible", "Uncalibrated", "StaleCalibration", "QualityUnreachable"]
 
@@ -130,8 +130,13 @@ class Plan(Document):
     overloaded: bool = False
     needs_downtime: str = ""
     """The better plan that only downtime could reach, in words; empty when there is none."""
+    reachable: bool = True
+    """Whether moves inside pool and floors lead here from the deployment in force; ``False`` only
+    when no allowed deployment can be reached so."""
+    in_force_objective: float | None = None
+    """J of the plan in force under this problem; ``None`` when there is none, or it overloads."""
     keeps_in_force: bool = False
-    """The plan in force was kept, because no other one is better by the margin."""
+    """This plan is the plan in force: nothing better is known."""
     details: tuple[str, ...] = ()
     timings: dict[str, float] = Field(default_factory=dict)
 

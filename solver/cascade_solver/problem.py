@@ -1,16 +1,22 @@
 """Problem: the planner's whole input, as one document that can be stored and replayed."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from .document import Document
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1
 MAX_CALIBRATION_ROWS = 20_000
 
 Score = int
 """A judge's score: integer points, 0 (worst) to 100 (best)."""
+
+Threshold = Annotated[int, Field(ge=0, le=101)]
+"""Accept at score >= threshold. 0 accepts without judging, 101 accepts none."""
+
+Points = Annotated[int, Field(ge=0, le=100)]
+Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
 
 Precision = Literal["bf16", "fp8", "int4"]
 
@@ -73,7 +79,7 @@ class Pool(Document):
     gpu_type: str
     gpus: int = Field(ge=0, le=4096)
     gpus_per_node: int = Field(ge=1, le=64)
-    free_per_node: tuple[int, ...] | None = None
+    free_per_node: tuple[Annotated[int, Field(ge=0, le=64)], ...] | None = None
     """Usable GPUs of each node, when nodes can be read; a replica must fit one node."""
     price_per_gpu_hour: float | None = Field(default=None, ge=0)
 
@@ -106,10 +112,10 @@ class ModelColumns(Document):
     truth, ``None`` where unknown; lengths in tokens.
     """
 
-    score: tuple[Score, ...]
-    input_tokens: tuple[int, ...]
-    output_tokens: tuple[int, ...]
-    audit: tuple[Score | None, ...] = ()
+    score: tuple[Points, ...] = Field(min_length=1, max_length=MAX_CALIBRATION_ROWS)
+    input_tokens: tuple[Tokens, ...] = Field(min_length=1, max_length=MAX_CALIBRATION_ROWS)
+    output_tokens: tuple[Tokens, ...] = Field(min_length=1, max_length=MAX_CALIBRATION_ROWS)
+    audit: tuple[Points | None, ...] = Field(default=(), max_length=MAX_CALIBRATION_ROWS)
 
 
 class Calibration(Document):
@@ -119,9 +125,11 @@ class Calibration(Document):
     the raked weights (science.md section 2 [c]) and the effective sample size they leave.
     """
 
-    columns: dict[str, ModelColumns]
-    weights: tuple[float, ...] = ()
-    effective_size: float | None = None
+    columns: dict[str, ModelColumns] = Field(min_length=1)
+    weights: tuple[Annotated[float, Field(ge=0)], ...] = Field(
+        default=(), max_length=MAX_CALIBRATION_ROWS
+    )
+    effective_size: float | None = Field(default=None, ge=0)
     judge: str = ""
     stale: str = ""
     """Why the table no longer describes these models; empty when it does."""
@@ -135,14 +143,8 @@ class Calibration(Document):
         sizes |= {len(self.weights)} if self.weights else set()
         if len(sizes) > 1:
             raise ValueError(f"columns have different numbers of rows: {sorted(sizes)}")
-        if not sizes or not 1 <= max(sizes) <= MAX_CALIBRATION_ROWS:
-            raise ValueError(f"a table holds 1 to {MAX_CALIBRATION_ROWS} rows")
-        for name, column in self.columns.items():
-            for points in (*column.score, *(a for a in column.audit if a is not None)):
-                if not 0 <= points <= 100:
-                    raise ValueError(f"{name}: score {points} is outside 0 to 100")
-            if min(column.input_tokens) < 1 or min(column.output_tokens) < 1:
-                raise ValueError(f"{name}: token counts start at 1")
+        if self.weights and sum(self.weights) == 0:
+            raise ValueError("weights are all 0; leave them out for equal weights")
         return self
 
 
@@ -206,7 +208,7 @@ Deployment = dict[str, tuple[DeployedSet, ...]]
 class InForce(Document):
     """The plan that serves now: search starts here, and moves are measured from here."""
 
-    thresholds: dict[str, Score]
+    thresholds: dict[str, Threshold]
     deployment: Deployment
 
 
@@ -228,8 +230,8 @@ class Problem(Document):
     search: Search = Search()
     capabilities: Capabilities = Capabilities()
     in_force: InForce | None = None
-    pinned_thresholds: dict[str, Score] = Field(default_factory=dict)
-    pinned_gpus: dict[str, int] = Field(default_factory=dict)
+    pinned_thresholds: dict[str, Threshold] = Field(default_factory=dict)
+    pinned_gpus: dict[str, Annotated[int, Field(ge=1, le=4096)]] = Field(default_factory=dict)
     allow_downtime: bool = False
     keep_thresholds: bool = False
     """Re-allocate only: thresholds in force stay (stale table, or too small a live sample)."""

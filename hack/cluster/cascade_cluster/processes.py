@@ -131,3 +131,18 @@ def tail(log: Path, lines: int = 15) -> str:
     except FileNotFoundError:
         return f"(no log at {log})"
     return "\n".join([f"last lines of {log}:", *text.splitlines()[-lines:]])
+
+
+def wait_for_program(pid: int, program: Path, timeout_seconds: float = 10) -> None:
+    """Wait until a process has become the given program."""
+    link = Path(f"/proc/{pid}/exe")
+
+    def has_become() -> bool:
+        try:
+            return link.readlink() == program.resolve()
+        except FileNotFoundError as error:
+            raise ClusterError(f"The process that should become {program.name} ended.") from error
+
+    wait_until(
+        f"the start of {program}", has_become, timeout_seconds=timeout_seconds, poll_seconds=0.005
+    )

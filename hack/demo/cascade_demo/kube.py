@@ -19,8 +19,8 @@ class Kube:
 
     def __init__(self, kubeconfig: Path) -> None:
         self.kubeconfig = kubeconfig
-        self._api = config.new_client_from_config(str(kubeconfig))
-        self._dynamic = dynamic.DynamicClient(self._api)
+        self._api = config.new_client_from_config(str(kubeconfig))  # type: ignore[no-untyped-call]
+        self._dynamic = dynamic.DynamicClient(self._api)  # type: ignore[no-untyped-call]
         self.core = client.CoreV1Api(self._api)
         self.batch = client.BatchV1Api(self._api)
 
@@ -62,6 +62,11 @@ class Kube:
                 return {}
             raise
 
+    def job(self, name: str, namespace: str) -> tuple[bool, bool]:
+        """Whether the Job has succeeded, and whether it has failed."""
+        status: Any = self.batch.read_namespaced_job(name, namespace).status
+        return bool(status.succeeded), bool(status.failed)
+
     def pods(self, namespace: str, selector: str) -> list[Any]:
         """Pods that match a label selector."""
         return list(self.core.list_namespaced_pod(namespace, label_selector=selector).items)
@@ -88,11 +93,16 @@ class Tunnel:
     """A URL of the router that this machine can reach: its Service, else a port-forward."""
 
     def __init__(
-        self, kube: Kube, kubectl: Callable[..., list[str]], namespace: str, service: str
+        self,
+        kube: Kube,
+        kubectl: Callable[..., list[str]],
+        environment: dict[str, str],
+        namespace: str,
+        service: str,
     ) -> None:
-        found = kube.core.read_namespaced_service(service, namespace)
+        found: Any = kube.core.read_namespaced_service(service, namespace)
         self._process: subprocess.Popen[bytes] | None = None
-        address = (found.spec.cluster_ip, 8000)
+        address = (str(found.spec.cluster_ip), 8000)
         if _reachable(*address):
             self.url = f"http://{address[0]}:{address[1]}"
             return
@@ -100,7 +110,7 @@ class Tunnel:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         command = kubectl("-n", namespace, "port-forward", f"svc/{service}", f"{port}:8000")
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
         deadline = time.monotonic() + 20
         while not _reachable("127.0.0.1", port):
             if time.monotonic() > deadline:

@@ -94,6 +94,10 @@ def calibration_prompts(rows: Sequence[TraceRow], count: int, generator: random.
     lines = []
     for index, row in enumerate(generator.sample(list(rows), count)):
         chat = body("", 1_000_000 + index, row, generator.random())
-        line = {"id": f"c{index:04d}", "messages": chat["messages"], "max_tokens": row.output_tokens}
+        line = {
+            "id": f"c{index:04d}",
+            "messages": chat["messages"],
+            "max_tokens": row.output_tokens,
+        }
         lines.append(json.dumps(line))
     return "\n".join(lines) + "\n"

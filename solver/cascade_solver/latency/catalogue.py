@@ -257,7 +257,7 @@ def from_config_json(config: Mapping[str, Any]) -> ArchitectureConfig:
         **{field: text[key] for key, field in _REQUIRED},
         intermediate=width,
         kv_heads=text.get("num_key_value_heads") or heads,
-        head_dim=text.get("head_dim") or text["hidden_size"] // heads,
+        head_dim=(text.get("head_dim") or text.get("v_head_dim") or text["hidden_size"] // heads),
         experts=experts,
         experts_per_token=text.get("num_experts_per_tok") or 0,
         moe_intermediate=(text.get("moe_intermediate_size") or width) if experts else 0,

@@ -2,6 +2,7 @@
 
 import bisect
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from ..errors import ProblemError
@@ -210,9 +211,7 @@ class _Roofline:
             if self.a.experts
             else self._mlp(m, self.a.intermediate / self.tensor)
         )
-        return (
-            self._projections(m, is_prefill) + mlp + self._all_reduces(m) + self._elementwise(m)
-        )
+        return self._projections(m, is_prefill) + mlp + self._all_reduces(m) + self._elementwise(m)
 
     def _projections(self, m: float, is_prefill: bool) -> float:
         a, t, h = self.a, self.tensor, self.a.hidden
@@ -230,7 +229,7 @@ class _Roofline:
         start, memory_share, compute_share = EXPERT_CONSTANTS[self.precision]
         peak = g.fp8_flops if self.precision == "fp8" and g.fp8_flops else g.bf16_flops
         size = 3.0 * a.hidden * a.moe_intermediate
-        touched = 1.0 - (1.0 - a.experts_per_token / a.experts) ** m
+        touched = 1.0 - math.pow(1.0 - a.experts_per_token / a.experts, m)
         weights = a.experts * size * WEIGHT_BYTES[self.precision] / self.tensor
         flops = 2.0 * m * a.experts_per_token * size / self.tensor
         total = start + touched * weights / (g.memory_bandwidth * memory_share)

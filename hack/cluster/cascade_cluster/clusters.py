@@ -1,0 +1,113 @@
+"""Finds or starts a cluster: the user's own, then kind, then ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from cascade_cluster import kind, local, packages, pods, teardown
+from cascade_cluster.console import say
+from cascade_cluster.errors import ClusterError
+from cascade_cluster.handle import Cluster, installed_or_compiled
+from cascade_cluster.instance import Instance, load, lock
+from cascade_cluster.network import MAX_NODES
+from cascade_cluster.settings import Settings
+
+
+def up(settings: Settings, name: str, level: str, nodes: int = 2, gpus: int = 8) -> Cluster:
+    """A cluster of the given level; started only if there is none."""
+    if not 1 <= nodes <= MAX_NODES or gpus < 0:
+        raise ClusterError(f"Between 1 and {MAX_NODES} nodes, with 0 or more GPUs each, please.")
+    if settings.kubeconfig is not None:
+        say(f"using the cluster of CASCADE_KUBECONFIG={settings.kubeconfig}; nothing is started")
+        return _existing(settings, settings.kubeconfig)
+    present = load(settings.clusters / name)
+    provider = present.provider if present is not None else choose_provider()
+    if provider == "kind":
+        return kind.up(settings, name, level, nodes, gpus)
+    return local.up(settings, name, level, nodes, gpus)
+
+
+def choose_provider() -> str:
+    """kind where a Docker engine answers, as that is the ordinary way; else our own processes."""
+    return "kind" if kind.is_usable() else "local"
+
+
+def _existing(settings: Settings, kubeconfig: Path) -> Cluster:
+    if not kubeconfig.is_file():
+        raise ClusterError(
+            f"There is no file {kubeconfig}.", "CASCADE_KUBECONFIG names it as the cluster to use."
+        )
+    return Cluster("existing", "existing", kubeconfig, installed_or_compiled(settings.cache))
+
+
+def find(settings: Settings, name: str) -> Cluster:
+    """A cluster that is up already."""
+    if settings.kubeconfig is not None:
+        return _existing(settings, settings.kubeconfig)
+    instance = load(settings.clusters / name)
+    if instance is None or not instance.is_ready:
+        raise ClusterError(f"There is no cluster {name}.", "", f"Start it: up --name {name}")
+    return handle(settings, instance)
+
+
+def handle(settings: Settings, instance: Instance) -> Cluster:
+    """The running cluster that a record describes."""
+    if instance.provider == "kind":
+        return kind.handle(settings, instance)
+    return local.handle(instance)
+
+
+def down(settings: Settings, name: str) -> None:
+    """End a cluster and remove what was made for it; the user's own is never touched."""
+    if settings.kubeconfig is not None:
+        say("the cluster of CASCADE_KUBECONFIG is yours: nothing was started, nothing is stopped")
+        return
+    folder = settings.clusters / name
+    with lock(folder):
+        instance = load(folder)
+        if instance is not None and instance.provider == "kind":
+            kind.delete(instance)
+        teardown.remove(folder)
+    say(f"cluster {name} is gone; kept for the next one: {settings.cache}, and Go's own caches")
+
+
+def status(settings: Settings) -> Iterator[str]:
+    """A line per cluster."""
+    if settings.kubeconfig is not None:
+        yield f"CASCADE_KUBECONFIG={settings.kubeconfig}: used instead of any cluster of ours"
+    folders = sorted(settings.clusters.glob("*/")) if settings.clusters.is_dir() else []
+    for folder in folders:
+        instance = load(folder)
+        if instance is None:
+            yield f"{folder.name}: unfinished; the next `up` or `down` removes it"
+            continue
+        is_running = kind.is_running if instance.provider == "kind" else local.is_running
+        state = "up" if is_running(instance) else "broken; the next `up` replaces it"
+        level = f"{instance.provider}, level {instance.level}"
+        nodes = f", {instance.nodes} nodes" if instance.nodes else ""
+        yield f"{instance.name}: {state}, {level}{nodes}, {instance.url}"
+    if not folders:
+        yield "no clusters"
+
+
+def images(settings: Settings, name: str) -> list[str]:
+    """Build the project's images and load them into the nodes, or keep them for the next `up`."""
+    if settings.kubeconfig is not None:
+        raise ClusterError(
+            "Images cannot be loaded into the cluster of CASCADE_KUBECONFIG.",
+            "How its nodes get images is its owner's affair.",
+            "Build them with docker from the Dockerfiles and push them to a registry it can reach.",
+        )
+    instance = load(settings.clusters / name)
+    provider = instance.provider if instance is not None else choose_provider()
+    if provider == "kind":
+        return kind.load_images(settings, instance)
+    packages.ensure("pods", install=settings.install)
+    packages.ensure("images", install=settings.install)
+    running = instance if instance is not None and local.is_running(instance) else None
+    if running is not None and running.level != "pods":
+        raise ClusterError(
+            f"The cluster {name} has the level {running.level}, which runs no images."
+        )
+    return pods.load_images(settings.cache, running)

@@ -1,0 +1,103 @@
+"""The machine that a cluster with real pods runs in: Linux namespaces, joined by one cable.
+
+Nodes, pods and control plane share process, mount and network namespaces of their own. Two clusters
+then cannot disturb each other's ports, routes and nftables, and the death of the first process
+takes everything with it: containers, their helpers, mounts and network devices.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from cascade_cluster import network, processes
+from cascade_cluster.commands import run
+from cascade_cluster.console import say
+from cascade_cluster.errors import ClusterError, CommandError
+from cascade_cluster.launcher import Launcher
+from cascade_cluster.network import Network
+
+CABLE = "uplink"
+"""Name of the cable's inner end."""
+
+# containerd, its CNI library and the kubelet write here whatever their settings say. Inside, empty
+# file systems in memory cover them, which vanish with the namespaces.
+FIXED_FOLDERS = ("/run/containerd", "/var/lib/cni", "/var/log/containers", "/var/log/pods")
+
+
+def create(launcher: Launcher, pause: Path, nodes: int) -> Network:
+    """Make the namespaces, plug in the cable and give the machine its addresses."""
+    instance = launcher.instance
+    unshare = shutil.which("unshare") or "/usr/bin/unshare"
+    log = instance.logs / "machine.log"
+    wrapper = launcher.start(
+        "machine",
+        [
+            unshare, "--pid", "--fork", "--mount-proc", "--mount", "--propagation", "private",
+            "--net", "--ipc", "--", pause,
+        ],
+    )  # fmt: skip
+    child = processes.only_child(wrapper)
+    # unshare forks before it mounts /proc and becomes `pause`.
+    processes.wait_for_program(child, pause)
+    instance.machine = processes.observe("machine", child, log)
+    instance.save()
+    _cover_fixed_folders(launcher)
+    net = _plug_in(launcher)
+    _configure(launcher, net, nodes)
+    return net
+
+
+def _cover_fixed_folders(launcher: Launcher) -> None:
+    instance = launcher.instance
+    for folder in FIXED_FOLDERS:
+        if not Path(folder).exists():
+            instance.made_folders.append(folder)
+            instance.save()
+            Path(folder).mkdir(parents=True)
+        run([*launcher.inside(), "mount", "-t", "tmpfs", "-o", "mode=0711", "cascade", folder])
+
+
+def _plug_in(launcher: Launcher) -> Network:
+    """Lay the cable under the first free network number.
+
+    The name of the outer end holds the number, and the kernel refuses a name twice: of two clusters
+    that start together, one goes on to the next number.
+    """
+    instance = launcher.instance
+    assert instance.machine is not None, "the namespaces exist by now"
+    for number in network.candidates(network.present_routes()):
+        instance.network = number
+        instance.save()
+        try:
+            run(
+                [
+                    "ip", "link", "add", instance.device, "type", "veth",
+                    "peer", "name", CABLE, "netns", str(instance.machine.pid),
+                ]
+            )  # fmt: skip
+        except CommandError as error:
+            if "File exists" in error.why:
+                continue
+            raise
+        return Network(number)
+    raise ClusterError("No free network for the cluster.", "Others took the last ones meanwhile.")
+
+
+def _configure(launcher: Launcher, net: Network, nodes: int) -> None:
+    device = launcher.instance.device
+    run(["ip", "address", "add", f"{net.host}/24", "dev", device])
+    run(["ip", "link", "set", device, "up"])
+    run(["ip", "route", "add", net.all, "via", net.api, "dev", device])
+    lines = [
+        "link set lo up",
+        f"address add {net.api}/24 dev {CABLE}",
+        *[f"address add {net.node(index)}/32 dev {CABLE}" for index in range(nodes)],
+        f"address add {net.dns}/32 dev {CABLE}",
+        f"link set {CABLE} up",
+        f"route add default via {net.host}",
+    ]
+    run([*launcher.inside(), "ip", "-batch", "-"], stdin="\n".join(lines) + "\n")
+    # Between pods the machine is a router.
+    run([*launcher.inside(), "sysctl", "-qw", "net.ipv4.ip_forward=1"])
+    say(f"network {net.all}; pods and Services answer to this host")

@@ -1,0 +1,108 @@
+"""Removes a cluster of ours, whatever state a crash or a kill has left it in."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+from pathlib import Path
+
+from cascade_cluster import processes
+from cascade_cluster.commands import wait_until
+from cascade_cluster.errors import ClusterError
+from cascade_cluster.instance import FOLDER_VARIABLE, Instance, load
+from cascade_cluster.processes import Process
+
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+
+
+def remains(folder: Path) -> list[Process]:
+    """Processes started for the cluster, found by the variable that each of them inherited."""
+    mark = f"{FOLDER_VARIABLE}={folder}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if mark not in (entry / "environ").read_bytes().split(b"\0"):
+                continue
+            found.append(processes.observe(entry.name, int(entry.name), folder / "none"))
+        except (OSError, ClusterError):
+            continue  # it ended while we looked, or belongs to another user
+    return found
+
+
+def end_processes(folder: Path) -> None:
+    """Kill every process of the cluster and wait until the last is gone.
+
+    Force is right here: the data go with the cluster, so nobody has anything to save. The death
+    of the namespaces' first process makes the kernel kill all others in them, containers included,
+    and drop their mounts and network devices.
+    """
+    instance = load(folder)
+    known = [] if instance is None else list(instance.processes)
+    if instance is not None and instance.machine is not None:
+        known.insert(0, instance.machine)
+    for process in known:
+        processes.send(process, signal.SIGKILL)
+
+    def is_gone() -> bool:
+        left = remains(folder)
+        for process in left:
+            processes.send(process, signal.SIGKILL)
+        return not left and not any(processes.is_alive(process) for process in known)
+
+    wait_until(f"the end of the processes of {folder.name}", is_gone, timeout_seconds=30)
+    if instance is not None and instance.network is not None:
+        _remove_traces(instance)
+
+
+def _remove_traces(instance: Instance) -> None:
+    """What the kernel keeps after the processes are gone."""
+    wait_until(
+        f"the removal of the network device {instance.device}",
+        lambda: not Path("/sys/class/net", instance.device).exists(),
+        timeout_seconds=15,
+    )
+    _remove_control_groups(instance)
+    for made in reversed(instance.made_folders):
+        # Only if it is empty: somebody else may use it by now.
+        with contextlib.suppress(OSError):
+            os.rmdir(made)
+
+
+def _remove_control_groups(instance: Instance) -> None:
+    """The groups of containers whose runtime died before it could remove them."""
+    tasks = instance.folder.glob("node-*/state/io.containerd.runtime.v2.task/k8s.io/*")
+    containers = [task.name for task in tasks]
+    # One hierarchy, or one per controller with the older version of control groups.
+    for root in [CONTROL_GROUPS, *CONTROL_GROUPS.glob("*/")]:
+        parent = root / "k8s.io"
+        for container in containers:
+            # Depth first, as a group with children cannot be removed.
+            for path, _, _ in os.walk(parent / container, topdown=False):
+                _remove_control_group(Path(path))
+        # containerd makes the parent; other clusters may still have groups in it.
+        with contextlib.suppress(OSError):
+            parent.rmdir()
+
+
+def _remove_control_group(path: Path) -> None:
+    def is_removed() -> bool:
+        try:
+            path.rmdir()
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False  # the kernel counts a killed process for a moment longer
+        return True
+
+    wait_until(f"the removal of {path}", is_removed, timeout_seconds=10)
+
+
+def remove(folder: Path) -> None:
+    """End the cluster and delete its folder; does nothing where there is none."""
+    end_processes(folder)
+    if folder.exists():
+        shutil.rmtree(folder)

@@ -1,0 +1,275 @@
+"""The demo's steps in order; each asserts what it shows, so that it is a test as well."""
+
+import asyncio
+import json
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from . import kube, report, steps, trace, traffic
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLE = ROOT / "examples" / "01-two-models"
+VALUES = Path(__file__).resolve().parent.parent / "values.yaml"
+SYSTEM = "cascade-system"
+NAMESPACE = "chat-demo"
+CASCADE = "chat"
+TIME_SCALE = 10.0
+"""Model seconds per wall-clock second; arrivals, latencies and windows are sped up together."""
+CALIBRATION_PROMPTS = 420
+ENGINES = "app.kubernetes.io/component=engine"
+SEED = 20231116
+
+
+@dataclass
+class Demo:
+    """State that the steps share."""
+
+    progress: steps.Progress
+    cluster: Any
+    api: kube.Kube
+    tunnel: kube.Tunnel | None = None
+    plans: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        if self.tunnel is None:
+            raise steps.DemoError("the router is not reachable yet")
+        return self.tunnel.url
+
+    def cascade(self) -> dict[str, Any]:
+        return self.api.cascade(CASCADE, NAMESPACE)
+
+    def plan(self) -> dict[str, Any]:
+        text = self.api.config_map(f"{CASCADE}-plan", NAMESPACE).get("plan.json")
+        if text is None:
+            raise steps.DemoError(f"ConfigMap {CASCADE}-plan holds no plan.json")
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+
+def install(demo: Demo) -> None:
+    """Both charts, with values that name the simulated engine and its speed."""
+    with demo.progress.step("Installing the operator with its Helm charts"):
+        demo.cluster.helm(
+            "upgrade", "--install", "cascade-operator-crds",
+            str(ROOT / "charts/cascade-operator-crds"), "--namespace", SYSTEM, "--create-namespace",
+        )  # fmt: skip
+        demo.cluster.helm(
+            "upgrade", "--install", "cascade-operator", str(ROOT / "charts/cascade-operator"),
+            "--namespace", SYSTEM, "--values", str(VALUES),
+        )  # fmt: skip
+
+
+def start_uncalibrated(demo: Demo) -> None:
+    """``kubectl apply -f cascade.yaml``: Ready without any score known."""
+    with demo.progress.step("Applying examples/01-two-models/cascade.yaml"):
+        manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        demo.api.apply(manifest, NAMESPACE)
+        demo.api.apply_file(EXAMPLE / "cascade.yaml", NAMESPACE)
+        demo.progress.wait("cascade", lambda: _ready(demo.cascade()), 240)
+    document = demo.plan()
+    if document["verdict"] != "Uncalibrated":
+        raise steps.DemoError(f"expected an uncalibrated start, got {document['verdict']}")
+    report.plan(document)
+    steps.say(f"  status says: {kube.condition(demo.cascade(), 'PlanReady').get('message')}")
+    demo.plans.append(document)
+
+
+def calibrate(demo: Demo) -> None:
+    """The calibration Job: every model answers every prompt, the judge scores the answers."""
+    generator = random.Random(SEED)
+    prompts = trace.calibration_prompts(trace.read(), CALIBRATION_PROMPTS, generator)
+    with demo.progress.step(f"Calibrating: {CALIBRATION_PROMPTS} prompts at every model"):
+        demo.api.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": f"{CASCADE}-prompts"},
+                "data": {"prompts.jsonl": prompts},
+            },
+            NAMESPACE,
+        )
+        documents = demo.api.apply_file(EXAMPLE / "calibrate.yaml", NAMESPACE)
+        job = next(d["metadata"]["name"] for d in documents if d["kind"] == "Job")
+        demo.progress.wait("calibration Job", lambda: _job(demo, job), 180)
+    with demo.progress.step("Planning again with the calibration table"):
+        demo.progress.wait("plan", lambda: _planned(demo, "Feasible"), 120)
+        demo.progress.wait("cascade", lambda: _ready(demo.cascade()), 180)
+    document = demo.plan()
+    steps.say("\nThe plan")
+    report.plan(document)
+    steps.say("\nThe pods that realise it")
+    report.pods(demo.api.pods(NAMESPACE, ENGINES))
+    _assert_pods_follow(demo, document)
+    demo.plans.append(document)
+
+
+def ask(demo: Demo) -> None:
+    """One request that the smallest model answers, one that is escalated."""
+    with demo.progress.step("Asking"):
+        easy, hard = asyncio.run(_easy_and_hard(demo.url))
+    report.answer("answered by the smallest model (an easy question)", easy)
+    report.answer("escalated (a hard question)", hard)
+
+
+def send_trace(demo: Demo) -> None:
+    """Real arrivals and lengths; measured visit ratios beside the predicted ones."""
+    generator = random.Random(SEED + 1)
+    rows = trace.read()[:1000]
+    tally = traffic.Tally()
+    with demo.progress.step("Sending the public trace (200 s of it, ten times as fast)"):
+        requests = trace.requests(rows, CASCADE, generator)
+        asyncio.run(traffic.replay(demo.url, requests, TIME_SCALE, tally, asyncio.Event()))
+    report.visits(demo.plan(), tally, TIME_SCALE)
+    _assert_none_failed(tally)
+    for model in demo.plan()["models"]:
+        predicted, measured = model["visitRatio"], tally.visit_ratio(model["name"])
+        if abs(predicted - measured) > 0.12:
+            raise steps.DemoError(
+                f"{model['name']}: predicted visit ratio {predicted:.2f}, measured {measured:.2f}"
+            )
+
+
+def shift(demo: Demo) -> None:
+    """Longer and harder requests until a new plan is in force."""
+    before = demo.plan()
+    revision = demo.cascade()["status"]["plan"]["revision"]
+    generator = random.Random(SEED + 2)
+    requests = list(
+        trace.requests(trace.longer(trace.read()), CASCADE, generator, 0.45, first_index=10_000)
+    )
+    tally = traffic.Tally()
+    with _background(demo.url, requests, tally):
+        with demo.progress.step("Traffic shifts: longer and harder requests"):
+            demo.progress.wait("drift-watch", lambda: _drifted(demo.cascade()), 90)
+            steps.say(f"  drift: {demo.cascade()['status']['drift'].get('message')}")
+        with demo.progress.step("The operator plans again and moves GPUs"):
+            demo.progress.wait("plan", lambda: _replanned(demo, revision), 90)
+            demo.progress.wait("cascade", lambda: _ready(demo.cascade()), 180)
+    after = demo.plan()
+    report.change(before, after)
+    for reason in demo.cascade()["status"]["plan"].get("reasons", []):
+        steps.say(f"  {reason}")
+    steps.say(f"  {tally.answered} requests answered meanwhile, {len(tally.failures)} failed")
+    _assert_none_failed(tally)
+    _assert_pods_follow(demo, after)
+    if [m["gpusUsed"] for m in before["models"]] == [m["gpusUsed"] for m in after["models"]]:
+        raise steps.DemoError("the new plan moved no GPU")
+    demo.plans.append(after)
+
+
+def next_commands(kubeconfig: Path) -> None:
+    """Three commands worth trying next."""
+    prefix = f"export KUBECONFIG={kubeconfig}"
+    patch = '\'{"spec":{"qmin":85}}\''
+    steps.say("\nThe cluster is left running. Worth trying next:")
+    steps.say(f"  export PATH={kubeconfig.parent / 'bin'}:$PATH   # kubectl and helm")
+    steps.say(f"  {prefix}")
+    steps.say(f"  kubectl -n {NAMESPACE} get csc {CASCADE} -o wide")
+    steps.say(f"  kubectl -n {NAMESPACE} patch csc {CASCADE} --type merge -p {patch}   # GPUs move")
+    steps.say(f"  kubectl -n {NAMESPACE} get pods -w")
+    steps.say("  make demo-down   # stops and removes everything")
+
+
+def _ready(cascade: dict[str, Any]) -> tuple[bool, str]:
+    ready = kube.condition(cascade, "Ready")
+    applied = kube.is_true(cascade, "PlanApplied")
+    stalled = kube.condition(cascade, "Stalled")
+    if stalled.get("status") == "True":
+        raise steps.DemoError(f"stalled: {stalled.get('reason')}: {stalled.get('message')}")
+    if kube.is_true(cascade, "Ready") and applied:
+        return True, "Ready, plan applied"
+    reconciling = kube.condition(cascade, "Reconciling")
+    words = reconciling.get("message") or ready.get("message") or "not seen by the operator yet"
+    return False, str(words)
+
+
+def _job(demo: Demo, name: str) -> tuple[bool, str]:
+    succeeded, failed = demo.api.job(name, NAMESPACE)
+    if failed:
+        raise steps.DemoError(f"calibration Job {name} failed: kubectl logs job/{name}")
+    return succeeded, "complete" if succeeded else "running"
+
+
+def _planned(demo: Demo, verdict: str) -> tuple[bool, str]:
+    found = demo.plan()["verdict"]
+    return found == verdict, f"verdict {found}"
+
+
+def _drifted(cascade: dict[str, Any]) -> tuple[bool, str]:
+    verdict = cascade.get("status", {}).get("drift", {}).get("verdict", "Unknown")
+    return verdict == "Drifted", f"verdict {verdict}"
+
+
+def _replanned(demo: Demo, revision: str) -> tuple[bool, str]:
+    found = demo.cascade()["status"]["plan"]["revision"]
+    return found != revision, f"revision {found}"
+
+
+def _assert_none_failed(tally: traffic.Tally) -> None:
+    if tally.failures:
+        raise steps.DemoError(f"{len(tally.failures)} requests failed, first: {tally.failures[0]}")
+
+
+def _assert_pods_follow(demo: Demo, document: dict[str, Any]) -> None:
+    found: dict[str, int] = {}
+    for pod in demo.api.pods(NAMESPACE, ENGINES):
+        if pod.metadata.deletion_timestamp is None:
+            limits = pod.spec.containers[0].resources.limits
+            model = pod.metadata.labels["cascade-operator.io/model"]
+            found[model] = found.get(model, 0) + int(limits["nvidia.com/gpu"])
+    planned = {m["name"]: m["gpusUsed"] for m in document["models"]}
+    if found != planned:
+        raise steps.DemoError(f"pods hold {found} GPUs, the plan says {planned}")
+
+
+async def _easy_and_hard(url: str) -> tuple[traffic.Answer, traffic.Answer]:
+    row = trace.TraceRow(0.0, 400, 60)
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
+        client = traffic.Client(url, session)
+        first = await _first(client, row, 0.02, lambda a: len(a.path) == 1)
+        second = await _first(client, row, 0.98, lambda a: len(a.path) > 1)
+        return first, second
+
+
+async def _first(
+    client: traffic.Client,
+    row: trace.TraceRow,
+    difficulty: float,
+    wanted: Callable[[traffic.Answer], bool],
+) -> traffic.Answer:
+    for index in range(20):
+        body = trace.body(CASCADE, 2_000_000 + index, row, difficulty)
+        answer = await client.ask(trace.Request(0.0, body, difficulty))
+        if answer.status != 200:
+            raise steps.DemoError(f"HTTP {answer.status}: {answer.text[:300]}")
+        if wanted(answer):
+            return answer
+    raise steps.DemoError(f"no request of difficulty {difficulty} took the expected path")
+
+
+class _background:
+    """Sends requests in a thread of its own for as long as the block runs."""
+
+    def __init__(self, url: str, requests: list[trace.Request], tally: traffic.Tally) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._work = traffic.replay(url, requests, TIME_SCALE, tally, self._stop)
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        self._loop.run_until_complete(self._work)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(timeout=150)
+        self._loop.close()
