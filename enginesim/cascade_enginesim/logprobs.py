@@ -16,7 +16,7 @@ BASE_LOGIT = 1.6
 """Logit of the chosen token's probability for an answer of average confidence."""
 CONFIDENCE_WEIGHT = 0.55
 TOKEN_NOISE = 0.45
-LEVELS = 96
+LEVELS = 32
 """Probabilities are rounded to this many steps, so that equal tokens share one object."""
 
 NOISE = tuple(quality.normal(0, "token noise", i) for i in range(256))
@@ -40,7 +40,7 @@ def probabilities(seed: int, model: str, prompt: str, sure: float, length: int) 
     return found
 
 
-@functools.lru_cache(maxsize=20_000)
+@functools.lru_cache(maxsize=4_096)
 def alternatives(chosen: str, probability: float, top: int) -> tuple[tuple[str, float], ...]:
     """(token, log-probability) of the ``top`` likeliest, the chosen one among them."""
     if top < 1:
@@ -54,7 +54,7 @@ def alternatives(chosen: str, probability: float, top: int) -> tuple[tuple[str, 
     return tuple(sorted(found, key=lambda pair: -pair[1]))
 
 
-@functools.lru_cache(maxsize=20_000)
+@functools.lru_cache(maxsize=4_096)
 def chat_entry(text: str, probability: float, top: int) -> dict[str, Any]:
     """One entry of ``logprobs.content``; shared between answers, never to be changed."""
     return {

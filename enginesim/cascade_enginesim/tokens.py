@@ -11,6 +11,7 @@ TOKEN = re.compile(r"[A-Za-z0-9_]{1,8}|[^\sA-Za-z0-9_]")
 TEMPLATE_TOKENS_PER_MESSAGE = 4
 """What a chat template adds around a message."""
 
+STAND_IN = re.compile(r"\[input=(\d{1,6})\]")
 FORCED_LENGTH = re.compile(r"\[tokens=(\d{1,6})\]")
 MEDIAN_TOKENS = 180.0
 LENGTH_SPREAD = 0.7
@@ -25,8 +26,12 @@ WORDS = (
 
 
 def count(text: str) -> int:
-    """Number of tokens of a text, at least 1."""
-    return max(1, sum(1 for _ in TOKEN.finditer(text)))
+    """Number of tokens of a text, at least 1; each ``[input=N]`` stands for N more of them.
+
+    So a short prompt can stand for a long one, and a replayed trace keeps its lengths.
+    """
+    stand_in = sum(int(n) for n in STAND_IN.findall(text))
+    return max(1, stand_in + sum(1 for _ in TOKEN.finditer(STAND_IN.sub("", text))))
 
 
 def natural_length(seed: int, model: str, prompt: str, choice: int = 0) -> int:

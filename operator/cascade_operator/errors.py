@@ -71,3 +71,32 @@ class UnknownModelError(PlanningError):
 
 class PlanningFailedError(PlanningError):
     """The planner itself failed: out of time or memory, or a defect."""
+
+
+class ClusterApiError(OperatorError):
+    """The API server refused or did not answer. ``status`` is the HTTP status, 0: no answer."""
+
+    def __init__(self, what: str, status: int, message: str) -> None:
+        self.what = what
+        self.status = status
+        super().__init__(f"{what}: {message}" + (f" (HTTP {status})" if status else ""))
+
+
+class UnavailableError(ClusterApiError):
+    """Busy, restarting or not reachable: the same request may succeed later."""
+
+
+class ConflictError(ClusterApiError):
+    """Somebody else changed the object: read again, then decide again."""
+
+
+class NotFoundError(ClusterApiError):
+    """There is no such object."""
+
+
+class ApiRefusedError(ClusterApiError):
+    """Forbidden or invalid: the same request will be refused again."""
+
+
+class LeadershipLostError(OperatorError):
+    """Another operator may be acting by now: nothing more may be written."""

@@ -122,7 +122,7 @@ def routed(spec: CascadeSpec, judge_type: JudgeType) -> router_config.JudgeConfi
     known = spec.judge.model_ref if spec.judge.model_ref in spec.model_names else None
     config = router_config.JudgeConfig(
         type=judge_type,
-        model=known if judge_type == "LLM" else None,
+        model=known,
         rubric=spec.judge.rubric or "",
         label_mass_min_percent=spec.judge.label_mass_min_percent,
         deadline_milliseconds=spec.judge.deadline_milliseconds,

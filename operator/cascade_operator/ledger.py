@@ -112,11 +112,11 @@ def limit(
     ours: int,
     classes: Sequence[str],
 ) -> int:
-    """Least of the user's limit (default: all there is) and every quota that matches.
+    """Least of the user's limit, of what there is, and of every quota that matches.
 
     ``ours`` is what this cascade's pods use of each quota: only the rest is somebody else's.
     """
-    bounds = [allocatable if asked is None else asked]
+    bounds = [allocatable] if asked is None else [allocatable, asked]
     bounds += [q.hard - max(0, q.used - ours) for q in quotas if q.applies(classes)]
     return max(0, min(bounds))
 

@@ -34,6 +34,11 @@ ANNOTATION_APPROVE = f"{GROUP}/approve-plan"
 ANNOTATION_SHAPE = f"{GROUP}/shape"
 """On a StatefulSet: the planned set as JSON, so that a restarted operator can read it back."""
 ANNOTATION_RENDER_VERSION = f"{GROUP}/render-version"
+ANNOTATION_APPLIED = f"{GROUP}/applied"
+"""On every child: digest of the manifest as it was applied, so that a field that is no longer
+rendered is noticed too."""
+ANNOTATION_GPUS = f"{GROUP}/planned-gpus"
+"""On the plan ConfigMap: GPUs that other cascades leave to this one."""
 ANNOTATION_STEP = f"{GROUP}/step"
 """On the plan ConfigMap: which step of a hand-over runs and since when, so that its deadline
 survives a restart of the operator."""

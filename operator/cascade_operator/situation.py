@@ -1,7 +1,7 @@
 """Situation: the facts of one observation that the rules of a hand-over ask for; pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from . import ledger, moves, published, step
 from .observation import Observation, PodView
@@ -32,13 +32,14 @@ class Target:
 
 @dataclass(frozen=True)
 class Rules:
-    """What the user allows. ``startup_seconds``: model -> how long its engine may take to load."""
+    """What the user allows. ``floor``: Ready replicas that every model keeps; a paused cascade
+    finishes what has begun and starts nothing."""
 
     floor: int = 1
     allow_downtime: bool = False
     max_gpus_per_move: int | None = None
-    step_deadline_seconds: float = 900.0
-    startup_seconds: Mapping[str, float] = field(default_factory=dict)
+    step_deadline_seconds: float = 1800.0
+    is_paused: bool = False
 
 
 class Situation:

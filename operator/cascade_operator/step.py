@@ -19,6 +19,7 @@ Kind = Literal[
     "Publish",
     "Prune",
     "Blocked",
+    "Held",
 ]
 Publish = Literal["in force", "final"]
 BlockedReason = Literal["", "NeedsDowntime", "InsufficientGPUs"]

@@ -16,7 +16,9 @@ def next_step(observation: Observation, target: Target, rules: Rules) -> step.St
     """The next step towards the target; safe to repeat, and safe after a restart anywhere."""
     situation = Situation(observation, target, rules)
     found = next(found for rule in RULES if (found := rule(situation)) is not None)
-    deadline = _deadline_seconds(situation, found)
+    if rules.is_paused and found.kind in STARTS:
+        found = situation.step("Held", f"planPolicy.paused holds back: {found.message}")
+    deadline = None if found.kind in ENDS else rules.step_deadline_seconds
     return step.timed(found, observation.plan_annotations, observation.now, deadline)
 
 
@@ -182,6 +184,11 @@ RULES: tuple[Callable[[Situation], step.Step | None], ...] = (
 )
 """Asked in this order; the first answer is the step."""
 
+STARTS = ("Grow", "RouteAway", "Drain", "Shrink", "Publish", "Prune")
+"""Steps that change something: a paused cascade does not take them."""
+ENDS = ("Settled", "Blocked", "Held")
+"""Steps that wait for nothing, and so have no deadline."""
+
 
 def _leave(
     s: Situation, leaving: Mapping[str, int], publish: step.Publish = "in force"
@@ -245,17 +252,6 @@ def _blocked(s: Situation, first: TargetSet, least: int) -> step.Step:
         "set rollout.allowDowntime to let one go down, or enlarge gpuPool"
     )
     return s.step("Blocked", words, blocked="NeedsDowntime")
-
-
-def _deadline_seconds(s: Situation, found: step.Step) -> float | None:
-    """Loading an engine may take longer than any other step."""
-    if found.kind in ("Settled", "Blocked"):
-        return None
-    if found.kind != "AwaitReady":
-        return s.rules.step_deadline_seconds
-    models = {s.sets[_set_of(name)].model for name, _ in s.waiting}
-    budgets = [s.rules.startup_seconds.get(model, 0.0) for model in models]
-    return max([s.rules.step_deadline_seconds, *budgets])
 
 
 def _set_of(pod_name: str) -> str:

@@ -1,4 +1,4 @@
-"""Makes a calibration table: every model answers every prompt, the live judge scores the answers."""
+"""Makes a calibration table: every model answers every prompt, the live judge scores all."""
 
 import argparse
 import asyncio
@@ -20,7 +20,7 @@ from .backends import Call, EngineBackend
 from .calibration_table import Cell, Header
 from .config import RoutedModel, RouterConfig, StaticEndpoint
 from .endpoints import Directory
-from .errors import RouterError
+from .errors import KubeError, RouterError
 from .judges import LiveJudge
 from .metrics import Metrics
 from .openai import Ask
@@ -39,6 +39,10 @@ class CalibrationError(Exception):
     """The table cannot be made; the message says what to change."""
 
 
+class RefusedError(CalibrationError):
+    """A model refuses this prompt for good (a 4xx): asking again changes nothing."""
+
+
 class Store(Protocol):
     """Where the table is kept."""
 
@@ -47,6 +51,9 @@ class Store(Protocol):
 
     async def save(self, text: str, added: str) -> None:
         """Keep the whole table ``text``, whose newest part is ``added``."""
+
+    async def finish(self, text: str) -> None:
+        """The table is complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +123,13 @@ class Calibration:
 
     async def row(self, prompt: Prompt) -> list[Cell]:
         """One cell per model; raises ``CalibrationError`` when a model or the judge is lost."""
-        return list(
-            await asyncio.gather(*(self._persist(prompt, model) for model in self._config.models))
-        )
+        work = (self._persist(prompt, model) for model in self._config.models)
+        cells = []
+        for result in await asyncio.gather(*work, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+            cells.append(result)
+        return cells
 
     async def close(self) -> None:
         """Close all connections."""
@@ -130,6 +141,8 @@ class Calibration:
         for left in reversed(range(TRIES)):
             try:
                 return await self._cell(prompt, model)
+            except RefusedError:
+                raise
             except (CalibrationError, RouterError) as error:
                 if not left:
                     raise CalibrationError(f"{prompt.id} at {model.name}: {error}") from None
@@ -150,8 +163,10 @@ class Calibration:
         finally:
             opened.close()
         if answer.status != 200 or answer.prompt_tokens is None:
-            shown = answer.payload[0][:200].decode(errors="replace")
-            raise CalibrationError(f"status {answer.status}: {shown}")
+            shown = f"status {answer.status}: {answer.payload[0][:200].decode(errors='replace')}"
+            if 400 <= answer.status < 500 and answer.status != 429:
+                raise RefusedError(f"{prompt.id} at {model.name}: {shown}")
+            raise CalibrationError(shown)
         verdict = await self._judge.judge(config, model, ask, answer, JUDGE_SECONDS)
         if verdict.is_lost:
             name = judges.judge_model(config, model)
@@ -184,10 +199,11 @@ async def run(
     clock: Callable[[], float],
     say: Callable[[str], None],
 ) -> list[str]:
-    """Fill the table in ``store``; returns what failed, in words.
+    """Fill the table in ``store``; returns what failed and may work later, in words.
 
     Rows that the table has are skipped; a failed prompt leaves no row, so the next run tries it
-    again. Raises ``CalibrationError`` or ``TableError`` before any prompt is asked.
+    again. A prompt that a model refuses is left out. The table is finished when nothing failed.
+    Raises ``CalibrationError`` or ``TableError`` before any prompt is asked.
     """
     config = calibrated(config)
     judge = config.judge.model or "the next model"
@@ -208,6 +224,8 @@ async def run(
         for prompt in queue:
             try:
                 await table.add(tables.row(prompt.id, await calibration.row(prompt)))
+            except RefusedError as error:
+                say(f"left out: {error}")
             except CalibrationError as error:
                 failures.append(str(error))
             if clock() - last_said > PROGRESS_SECONDS:
@@ -221,6 +239,8 @@ async def run(
     finally:
         await calibration.close()
     await table.flush()
+    if not failures:
+        await store.finish(table.text)
     say(f"{table.added} rows added in {clock() - started:.1f} s, {len(failures)} prompts failed, "
         f"{calibration.no_verdicts} answers without a verdict")  # fmt: skip
     return failures
@@ -231,13 +251,13 @@ class _Table:
 
     def __init__(self, store: Store, text: str) -> None:
         self._store = store
-        self._text = text
+        self.text = text
         self._unsaved = text
         self._lock = asyncio.Lock()
         self.added = 0
 
     async def add(self, row: str) -> None:
-        self._text += row
+        self.text += row
         self._unsaved += row
         self.added += 1
         if not self._lock.locked():
@@ -247,7 +267,7 @@ class _Table:
         async with self._lock:
             if self._unsaved:
                 added, self._unsaved = self._unsaved, ""
-                await self._store.save(self._text, added)
+                await self._store.save(self.text, added)
 
 
 class FileStore:
@@ -269,6 +289,9 @@ class FileStore:
             self._path.write_text(text)
             self._has_begun = True
 
+    async def finish(self, text: str) -> None:
+        """Nothing is left to do."""
+
 
 def main(args: argparse.Namespace) -> int:
     """The command ``calibrate``; returns the exit status."""
@@ -279,7 +302,13 @@ def main(args: argparse.Namespace) -> int:
         config = reload.parse(args.config.read_text())
         prompts = read_prompts(args.prompts.read_text().splitlines())[: args.limit]
         failures = asyncio.run(_main(args, config, prompts))
-    except (OSError, reload.BadConfigError, CalibrationError, tables.TableError) as error:
+    except (
+        OSError,
+        reload.BadConfigError,
+        CalibrationError,
+        tables.TableError,
+        KubeError,
+    ) as error:
         print(f"cascade-router calibrate: {error}", file=sys.stderr)
         return 2
     for failure in failures[:10]:

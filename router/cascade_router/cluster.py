@@ -11,7 +11,8 @@ from . import acknowledgement, slices
 from .acknowledgement import Acknowledgement, Identity
 from .config import CONFIG_KEY
 from .endpoints import Endpoint
-from .kube import Kube, KubeError
+from .errors import KubeError
+from .kube import Kube
 
 log = structlog.get_logger()
 

@@ -82,6 +82,8 @@ class Controls:
 
 
 def escalated_share(config: RouterConfig, index: int) -> float:
-    """Planned share of this model's visitors that go on to the next one."""
-    here, following = config.models[index].visit_ratio, config.models[index + 1].visit_ratio
-    return min(1.0, following / here) if here > 0 else 1.0
+    """Planned share of this model's visitors that go on to the next model that is asked."""
+    later = config.models[index + 1 :]
+    following = next((m for m in later if m.threshold != policy.NEVER_ACCEPTED), later[-1])
+    here = config.models[index].visit_ratio
+    return min(1.0, following.visit_ratio / here) if here > 0 else 1.0

@@ -95,5 +95,13 @@ class GatewayTimeoutError(RouterError):
     code = "engine_timeout"
 
 
+class KubeError(Exception):
+    """The API server refused or could not be reached; ``status`` 0 when it could not."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class ClientGoneError(Exception):
     """The client closed its connection; nothing can be sent any more."""

@@ -9,20 +9,14 @@ import aiohttp
 import orjson
 from kubernetes.aio import client, config
 
+from .errors import KubeError
+
 APPLY = "application/apply-patch+yaml"
 REQUEST_SECONDS = 8.0
 WATCH_SECONDS = 300
 """A watch ends after this time and is followed by a fresh list: nothing is missed for longer."""
 _LINE_BYTES = 16 * 2**20
 _BROKEN = (OSError, asyncio.TimeoutError, aiohttp.ClientError)
-
-
-class KubeError(Exception):
-    """The API server refused or could not be reached; ``status`` 0 when it could not."""
-
-    def __init__(self, message: str, status: int = 0) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class Kube:

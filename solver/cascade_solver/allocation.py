@@ -169,7 +169,9 @@ def _solve_reachable(
     best: tuple[float, float, list[Strategy], str] | None = None
     for order in reach.orders(movable, most):
         rows = [
-            [s for s in row if (i in order) or i not in movable or _survives(s, running[i])]
+            row
+            if i not in movable
+            else [s for s in row if _survives(s, running[i]) is (i not in order)]
             for i, row in enumerate(options)
         ]
         found = _solve(

@@ -89,11 +89,12 @@ def _price_model(
         table.curve(_shape(pricing, model, s), load.key, lambda: pricing.sample(model, load))
         for s in sets
     ]
-    capacity = sum(s.replicas * c.saturation for s, c in zip(sets, curves, strict=True))
+    stretch = load.stretch
+    capacity = sum(s.replicas * c.saturation / stretch for s, c in zip(sets, curves, strict=True))
     used = load.total / capacity
     if used >= OVERLOAD:
         return math.inf, used
-    return max(c.p95(used * c.saturation) for c in curves), used
+    return max(c.p95(used * c.saturation / stretch, stretch) for c in curves), used
 
 
 def _shape(pricing: Pricing, model: int, deployed: DeployedSet) -> Shape:

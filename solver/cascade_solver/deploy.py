@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from . import allocation, reach, replay
+from . import allocation, reach, replay, routing
 from .allocation import Chosen
 from .errors import InsufficientGpusError
 from .pricing import Pricing
@@ -66,8 +66,23 @@ def rank(pricing: Pricing, c: Chosen) -> Rank:
 
 
 def _best(pricing: Pricing, found: Sequence[Chosen | None]) -> Chosen | None:
-    feasible = [c for c in found if c is not None]
-    return min(feasible, key=lambda c: rank(pricing, c), default=None)
+    """The best by rank. Among ties in J thresholds in force stay, then weighted latency decides."""
+    solved = [c for c in found if c is not None]
+    best = min(solved, key=lambda c: rank(pricing, c), default=None)
+    if best is None or not math.isfinite(best.objective) or rank(pricing, best)[0]:
+        return best
+    limit = (1.0 + routing.TIE) * best.objective
+    tied = [c for c in solved if not rank(pricing, c)[0] and c.objective <= limit]
+    in_force = pricing.problem.in_force
+    running = {} if in_force is None else in_force.thresholds
+    return min(
+        tied,
+        key=lambda c: (
+            dict(zip(pricing.names, c.thresholds, strict=False)) != running,
+            c.weighted,
+            c.thresholds,
+        ),
+    )
 
 
 def _prefer_confident(pricing: Pricing, chosen: Chosen) -> Chosen:
@@ -90,7 +105,7 @@ def _prefer_confident(pricing: Pricing, chosen: Chosen) -> Chosen:
 
 
 def _keep_running(pricing: Pricing, chosen: Chosen) -> Chosen:
-    """The deployment in force, where it is as good as the chosen one for the same thresholds."""
+    """The deployment in force, where it ties with the chosen one for the same thresholds."""
     in_force = pricing.problem.in_force
     if in_force is None:
         return chosen
@@ -101,9 +116,11 @@ def _keep_running(pricing: Pricing, chosen: Chosen) -> Chosen:
         if not same:
             return chosen
         strategies.append(same[0])
-    kept = dataclasses.replace(chosen, strategies=tuple(strategies))
-    is_as_good = kept.latency <= chosen.latency and math.isfinite(kept.latency)
-    return kept if is_as_good and _fits(pricing, kept) else chosen
+    latency = max(s.latency for s in strategies)
+    objective = chosen.objective - chosen.latency + latency
+    is_tie = latency <= (1.0 + routing.TIE) * chosen.latency and math.isfinite(latency)
+    kept = dataclasses.replace(chosen, strategies=tuple(strategies), objective=objective)
+    return kept if is_tie and _fits(pricing, kept) else chosen
 
 
 def _fits(pricing: Pricing, chosen: Chosen) -> bool:

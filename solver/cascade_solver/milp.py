@@ -94,7 +94,7 @@ class _Program:
         self._options = options
         self._program = pulp.LpProblem("allocation", pulp.LpMinimize)
         self._x = [
-            [pulp.LpVariable(f"x_{i}_{o}", cat="Binary") for o in range(len(row))]
+            [self._program.add_variable(f"x_{i}_{o}", cat="Binary") for o in range(len(row))]
             for i, row in enumerate(options)
         ]
         self.status = ""
@@ -113,7 +113,7 @@ class _Program:
 
     def minimise_latency(self) -> None:
         """L bounds the slowest model."""
-        bound = pulp.LpVariable("L", lowBound=0)
+        bound = self._program.add_variable("L", lowBound=0)
         self._program.setObjective(bound)
         for options, row in zip(self._options, self._x, strict=True):
             self._program += bound >= pulp.lpSum(

@@ -60,7 +60,9 @@ class Pricing:
 
     def cells(self, model: int, load: traffic.Load) -> Cells:
         """The model's strategies under its load."""
-        return self.tables[model].cells(load.total, load.key, lambda: self.sample(model, load))
+        return self.tables[model].cells(
+            load.total, load.stretch, load.key, lambda: self.sample(model, load)
+        )
 
     def sample(self, model: int, load: traffic.Load) -> Sample:
         return self.traffic.sample(model, load, self.problem.seed)

@@ -12,6 +12,9 @@ from .pricing import Candidate
 from .problem import Score, Search
 
 FINALISTS = 3
+TIE = 0.005
+"""Objectives that differ by less than 0.5 % are ties: far below the noise of a p95, and inside the
+1 % that a plan may lose against the optimum."""
 RESTART_DRAWS = 3
 
 
@@ -92,14 +95,26 @@ class ThresholdSearch:
                 self._progress(f"round {rounds}: J {history[-1]:.3f} s")
             if not self._free:
                 break
-        ranked = sorted(self._ranked.values(), key=lambda entry: entry[0])
         return Outcome(
-            finalists=tuple(c for _, c in ranked[:FINALISTS]),
+            finalists=self._finalists(),
             rounds=rounds,
             candidates=len(self._walks),
             converged=unchanged >= self._settings.stable_rounds or not self._free,
             best_objectives=tuple(history[1:]),
         )
+
+    def _finalists(self) -> tuple[Candidate, ...]:
+        """The best candidates; among ties the one with the least weighted latency is first."""
+        ranked = [c for _, c in sorted(self._ranked.values(), key=lambda entry: entry[0])]
+        best = ranked[0]
+        if not self._priced.meets_qmin(best.walk) or not math.isfinite(best.latency):
+            return tuple(ranked[:FINALISTS])
+        limit = (1.0 + TIE) * self._objective(best)
+        tied = [
+            c for c in ranked if self._priced.meets_qmin(c.walk) and self._objective(c) <= limit
+        ]
+        tied.sort(key=lambda c: (c.weighted, self._objective(c), c.thresholds))
+        return tuple(dict.fromkeys([*tied[: FINALISTS - 1], best]))
 
     def _round(self, incumbent: replay.Thresholds, resolution: int) -> list[replay.Thresholds]:
         """Moves of each threshold alone, the same with another one re-fitted to qmin, and seeded

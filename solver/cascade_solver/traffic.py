@@ -20,9 +20,12 @@ class Load:
     input_bucket: int = 0
     output_bucket: int = 0
     judge_share: int = 0
+    stretch: float = 1.0
+    """Exact over bucketed mean output length: what the bucket leaves to be scaled."""
 
     @property
     def total(self) -> float:
+        """Requests per second at the engines."""
         return self.rate + self.judge_rate
 
     @property
@@ -69,12 +72,15 @@ class Traffic:
         judge_rate = judged if model == self.judge else 0.0
         if rate == 0.0:
             return Load(0.0, judge_rate, judge_share=samples.SHARE_STEPS if judge_rate else 0)
+        longer = walk.mean_output[model] / self.mean_output[model]
+        bucket = samples.length_bucket(longer)
         return Load(
             rate,
             judge_rate,
             samples.length_bucket(walk.mean_input[model] / self.mean_input[model]),
-            samples.length_bucket(walk.mean_output[model] / self.mean_output[model]),
+            bucket,
             samples.share_bucket(judge_rate / (rate + judge_rate)),
+            longer / samples.bucket_factor(bucket),
         )
 
 

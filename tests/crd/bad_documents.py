@@ -54,7 +54,7 @@ def _not_one_of(path: str, field: str, value: str, *allowed: str) -> Bad:
 
 
 def _later(path: str, value: Any, field: str, shown: str, advice: str) -> Bad:
-    identity = f"later-{field.removeprefix('spec.')}-{shown.strip(chr(34))}"
+    identity = "-".join(["later", field.removeprefix("spec."), shown.strip('"')])
     return Bad(identity, {path: value}, (field, shown, advice), PARSE)
 
 

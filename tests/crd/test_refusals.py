@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from cascade_operator import errors, spec
+from tests.apiserver import Api
 from tests.crd import bad_documents, documents
-from tests.crd.conftest import Api
 
 pytestmark = pytest.mark.api
 

@@ -1,7 +1,6 @@
 """Builders of what the pure steps read: the shortest valid values, so a test shows its subject."""
 
 import dataclasses
-import json
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,9 +10,12 @@ from cascade_operator.observation import (
     CalibrationView,
     NodeView,
     Observation,
+    PodView,
     PoolView,
     RouterView,
+    SetView,
 )
+from cascade_operator.settings import Settings
 from cascade_operator.spec import CascadeSpec, parse
 from cascade_solver import plan as plans
 
@@ -30,22 +32,10 @@ OWNER = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """Operator settings that the pure steps read; the names are those of settings.Settings."""
-
-    namespace: str = "cascade-system"
-    engine_image: str = "lmsysorg/sglang:v0.5.23"
-    engine_env: tuple[Mapping[str, str], ...] = ()
-    router_image: str = "cascade-operator/router:0.1.0"
-    image_pull_policy: str = "IfNotPresent"
-    image_pull_secrets: tuple[str, ...] = ()
-    run_as_user: int | None = 65532
-    network_policies: bool = False
-    network_policy_clients: tuple[Mapping[str, Any], ...] = ()
-    network_policy_metrics: tuple[Mapping[str, Any], ...] = ()
-    drift_cooldown_seconds: float = 120.0
-    time_scale: float = 1.0
+def settings(**fields: Any) -> Settings:
+    """The operator's settings as an installation with default values has them."""
+    given = {"namespace": "cascade-system", "pod_name": "operator-0", "cluster_scoped": True}
+    return Settings(**{**given, "router_image": "cascade-operator/router:0.1.0", **fields})
 
 
 def body(models: Sequence[Mapping[str, Any]] | None = None, **fields: Any) -> dict[str, Any]:
@@ -229,5 +219,30 @@ def calibrated(text: str) -> CalibrationView:
     return CalibrationView(text=text, reference="chat-calibration/table.csv")
 
 
-def parsed(text: str) -> Any:
-    return json.loads(text)
+def record(**fields: Any) -> plan_record.PlanRecord:
+    """The plan of ``plan()`` in force since ten minutes."""
+    given: dict[str, Any] = {
+        "plan": plan(),
+        "revision": "aaaaaaaaaa",
+        "reason": "FirstPlan",
+        "adopted_at": NOW - 600,
+        "reasons": ("first plan of this cascade",),
+        **fields,
+    }
+    return plan_record.PlanRecord(**given)
+
+
+def pod(name: str, set_name: str, **fields: Any) -> PodView:
+    view = PodView(
+        name=name, uid=f"uid-{name}", set_name=set_name, node="node-0", gpus=2, ready=True,
+        terminating=False,
+    )  # fmt: skip
+    return dataclasses.replace(view, **fields)
+
+
+def set_view(name: str, model_name: str, pods: Sequence[PodView], **fields: Any) -> SetView:
+    view = SetView(
+        name=name, uid=f"uid-{name}", model=model_name, replicas=len(pods), gpus_per_pod=2,
+        shape={}, render_version=1, pods=tuple(pods), status_replicas=len(pods),
+    )  # fmt: skip
+    return dataclasses.replace(view, **fields)

@@ -4,6 +4,7 @@ It counts GPUs by itself, from what exists, so that it can contradict the operat
 """
 
 import dataclasses
+import functools
 import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,11 @@ from cascade_operator.observation import (
     SetView,
 )
 from cascade_router import config as router_config
+
+
+@functools.lru_cache(maxsize=256)
+def parsed(text: str) -> router_config.RouterConfig | None:
+    return published.read(text)
 
 
 @dataclasses.dataclass
@@ -69,6 +75,8 @@ class World:
         self.uids = itertools.count()
         self.pods_seen: dict[str, dict[int, Pod]] = {}
         self.broken_sets: set[str] = set()
+        self.is_immortal = False
+        """The operator is never killed within a pass."""
         self.check: Callable[[str], None] = lambda event: None
 
     # -- what the operator sees ---------------------------------------------------------------
@@ -152,7 +160,7 @@ class World:
         text = self.render(target, thresholds, found)
         found = transition.confirmed(found, observation, text, self.rules.step_deadline_seconds)
         for write in self._writes(target, found, text):
-            if self.draws.random() < 0.1:
+            if not self.is_immortal and self.draws.random() < 0.1:
                 self.check("killed")
                 break
             write()
@@ -219,8 +227,8 @@ class World:
             for ordinal, pod in entry.pods.items():
                 found.append(lambda n=name, o=ordinal, p=pod: self._live(n, o, p))  # type: ignore[misc]
         for router in self.routers:
-            found.append(lambda router=router: self._reload(router))  # type: ignore[misc]
-            found.append(lambda router=router: self._finish_requests(router))  # type: ignore[misc]
+            found.append(lambda router=router: self.reload(router))  # type: ignore[misc]
+            found.append(lambda router=router: self.finish_requests(router))  # type: ignore[misc]
         return found
 
     def happen(self, count: int) -> None:
@@ -235,6 +243,16 @@ class World:
             for event in self.events():
                 event()
                 self.check("cluster")
+
+    def advance(self) -> None:
+        """One turn of every pod, then one of the controller, then the operator sees it."""
+        for name, entry in self.sets.items():
+            for ordinal, pod in list(entry.pods.items()):
+                self._live(name, ordinal, pod)
+        for name in list(self.sets):
+            self._control(name)
+        for name in self.sets:
+            self._look(name)
 
     def _control(self, name: str) -> None:
         entry = self.sets.get(name)
@@ -264,12 +282,12 @@ class World:
         elif not pod.terminating and not pod.broken:
             pod.ready = True
 
-    def _reload(self, router: str) -> None:
+    def reload(self, router: str) -> None:
         self.routers[router] = self.text
         self.drained[router] = set()
 
-    def _finish_requests(self, router: str) -> None:
-        config = published.read(self.routers[router])
+    def finish_requests(self, router: str) -> None:
+        config = parsed(self.routers[router])
         leaving = {p for m in config.models for p in m.leaving_pods} if config else set()
         self.drained[router] = {
             pod.uid
@@ -304,7 +322,7 @@ class World:
         """Models that the thresholds in force can reach, per router process that runs."""
         found: list[str] = []
         for text in {self.text, *self.routers.values()}:
-            config = published.read(text)
+            config = parsed(text)
             for model in config.models if config else ():
                 found.append(model.name)
                 if model.threshold == 0:

@@ -62,8 +62,8 @@ class ScriptedEngine:
     _server: asyncio.Server | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def start(self, port: int = 0) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
+    async def start(self, host: str = "127.0.0.1") -> None:
+        self._server = await asyncio.start_server(self._serve, host)
 
     async def stop(self) -> None:
         if self._server is not None:
@@ -137,11 +137,18 @@ async def not_found(exchange: Exchange) -> None:
 
 
 def completion(
-    model: str, text: str = "four", *, finish: str = "stop", choices: int = 1, **more: Any
+    model: str,
+    text: str = "four",
+    *,
+    finish: str = "stop",
+    choices: int = 1,
+    logprobs: Any = None,
+    **more: Any,
 ) -> bytes:
     """A chat completion body with odd but legal JSON, so that re-serialising would show."""
     entries = [
-        {"index": i, "message": {"role": "assistant", "content": text}, "logprobs": None,
+        {"index": i, "message": {"role": "assistant", "content": text},
+         "logprobs": logprobs,
          "finish_reason": finish, "matched_stop": 2}
         for i in range(choices)
     ]  # fmt: skip
@@ -165,6 +172,17 @@ def usage_event(model: str) -> bytes:
     document = {"id": "x1", "object": "chat.completion.chunk", "model": model, "choices": [],
                 "usage": usage}  # fmt: skip
     return b"data: " + json.dumps(document).encode() + b"\n\n"
+
+
+def logprobs(pairs: list[list[float]], top: int = 2) -> dict[str, Any]:
+    """Log-probabilities of a chat answer: per token its own and its alternatives' values."""
+    return {
+        "content": [
+            {"token": f"t{i}", "logprob": pair[0],
+             "top_logprobs": [{"token": f"a{j}", "logprob": p} for j, p in enumerate(pair[:top])]}
+            for i, pair in enumerate(pairs)
+        ]
+    }  # fmt: skip
 
 
 DONE = b"data: [DONE]\n\n"

@@ -83,11 +83,11 @@ async def engine() -> AsyncIterator[Callable[..., Awaitable[ScriptedEngine]]]:
     """Starts scripted engines and stops them afterwards."""
     started: list[ScriptedEngine] = []
 
-    async def start(**scripts: Any) -> ScriptedEngine:
+    async def start(host: str = "127.0.0.1", **scripts: Any) -> ScriptedEngine:
         paths = {"chat": "/v1/chat/completions", "completions": "/v1/completions",
                  "decisions": "/v1/decisions"}  # fmt: skip
         new = ScriptedEngine({paths[name]: script for name, script in scripts.items()})
-        await new.start()
+        await new.start(host)
         started.append(new)
         return new
 

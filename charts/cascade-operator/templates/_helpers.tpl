@@ -113,6 +113,10 @@ priorityClassName: {{ . }}
 - apiGroups: [cascade-operator.io]
   resources: [cascadeservices/status]
   verbs: [get, patch]
+# Owner references that block deletion, where the API server asks for this right (OpenShift).
+- apiGroups: [cascade-operator.io]
+  resources: [cascadeservices/finalizers]
+  verbs: [update]
 - apiGroups: [""]
   resources: [pods, resourcequotas]
   verbs: [get, list, watch]

@@ -6,11 +6,14 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from cascade_cluster import clusters
 from cascade_cluster.errors import ClusterError
 from cascade_cluster.instance import LEVELS
 from cascade_cluster.settings import checked_name, from_environment
+
+PASSED_ON = ("kubectl", "helm")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -30,11 +33,23 @@ def parser() -> argparse.ArgumentParser:
     add("down", "end a cluster and remove all of it")
     add("kubeconfig", "print the path of the kubeconfig")
     add("images", "build the project's images and load them into the nodes")
+    archive = add("load", "load an image archive into the nodes")
+    archive.add_argument("archive", type=Path)
     commands.add_parser("status", help="list the clusters")
-    for name in ("kubectl", "helm"):
-        command = add(name, f"run {name} against a cluster")
-        command.add_argument("words", nargs=argparse.REMAINDER)
+    for name in PASSED_ON:
+        add(name, f"run {name} against a cluster, with all words after --name")
     return top
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line; the words for kubectl and helm are theirs, options included."""
+    command, *words = argv or [""]
+    if command not in PASSED_ON or words[:1] in (["-h"], ["--help"]):
+        return parser().parse_args(argv)
+    own = 2 if words[:1] == ["--name"] else 0
+    parsed = parser().parse_args([command, *words[:own]])
+    parsed.words = words[own:]
+    return parsed
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -55,6 +70,8 @@ def run(arguments: argparse.Namespace) -> None:
         print(clusters.find(settings, name).kubeconfig)
     elif arguments.command == "images":
         print("\n".join(clusters.images(settings, name)))
+    elif arguments.command == "load":
+        clusters.load_archive(settings, name, arguments.archive)
     else:
         cluster = clusters.find(settings, name)
         words = [*getattr(cluster.programs, arguments.command), *arguments.words]
@@ -64,7 +81,7 @@ def run(arguments: argparse.Namespace) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; errors of ours are told without a traceback."""
     try:
-        run(parser().parse_args(argv))
+        run(parse(sys.argv[1:] if argv is None else argv))
     except ClusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

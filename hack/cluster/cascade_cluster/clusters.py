@@ -111,3 +111,15 @@ def images(settings: Settings, name: str) -> list[str]:
             f"The cluster {name} has the level {running.level}, which runs no images."
         )
     return pods.load_images(settings.cache, running)
+
+
+def load_archive(settings: Settings, name: str, archive: Path) -> None:
+    """Load an image archive that somebody else made into the nodes of a running cluster."""
+    find(settings, name)
+    instance = load(settings.clusters / name)
+    if instance is None or instance.level != "pods":
+        raise ClusterError(f"The cluster {name} has no nodes that run images.")
+    if instance.provider == "kind":
+        kind.load_archive(instance, archive)
+    else:
+        pods.load_archive(instance, archive)

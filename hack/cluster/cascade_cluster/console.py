@@ -10,4 +10,6 @@ _started = time.monotonic()
 
 def say(message: str) -> None:
     """Print a progress line; standard output stays free for results such as a path."""
-    print(f"[{time.monotonic() - _started:6.1f}s] {message}", file=sys.stderr, flush=True)
+    # One write: lines of steps that run side by side must not mix.
+    sys.stderr.write(f"[{time.monotonic() - _started:6.1f}s] {message}\n")
+    sys.stderr.flush()

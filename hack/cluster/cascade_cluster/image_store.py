@@ -53,23 +53,24 @@ def _store(cache: Path, pause: Path, present: Sequence[Image]) -> Path:
 
 
 def find(cache: Path, pause: Path) -> tuple[Path, list[Image]] | None:
-    """The prepared store of this checkout's images, if `images` has made it."""
+    """The store of this checkout's images, if `images` has built them as they are now."""
     if packages.missing("images"):
         return None
     try:
         present = images.describe(base_image.describe(cache).key)
     except ClusterError:
         return None  # a checkout without images still gets a cluster
-    store = _store(cache, pause, present)
-    return (store, present) if store.exists() else None
+    if not all(image.archive(cache).exists() for image in present):
+        return None
+    return prepare(cache, pause, present), present
 
 
-def prepare(cache: Path, pause: Path, present: Sequence[Image]) -> None:
+def prepare(cache: Path, pause: Path, present: Sequence[Image]) -> Path:
     """Unpack the images into a store, with a containerd of its own that ends afterwards."""
     store = _store(cache, pause, present)
     with locks.exclusive(cache / "stores" / ".lock"):
         if store.exists():
-            return
+            return store
         say("unpacking the images for new nodes")
         scratch = store.with_name(".new")
         teardown.end_processes(scratch)
@@ -79,6 +80,7 @@ def prepare(cache: Path, pause: Path, present: Sequence[Image]) -> None:
         (node.folder / "containerd").rename(store)
         shutil.rmtree(scratch)
         cached.keep_newest(cache / "stores", "*", 2)
+    return store
 
 
 def _fill(scratch: Path, archives: Sequence[Path]) -> Node:

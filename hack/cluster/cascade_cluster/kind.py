@@ -64,6 +64,10 @@ def load_arguments(instance: Instance, references: Sequence[str]) -> list[str]:
     return ["kind", "load", "docker-image", "--name", PREFIX + instance.name, *references]
 
 
+def load_archive_arguments(instance: Instance, archive: Path) -> list[str]:
+    return ["kind", "load", "image-archive", "--name", PREFIX + instance.name, str(archive)]
+
+
 def worker_names(instance: Instance) -> list[str]:
     """kind's names: worker, worker2, worker3, ..."""
     numbers = ["", *[str(index) for index in range(2, instance.nodes + 1)]][: instance.nodes]
@@ -142,3 +146,7 @@ def load_images(settings: Settings, instance: Instance | None) -> list[str]:
         say("loading the images into kind's nodes")
         run(load_arguments(instance, references), timeout_seconds=600)
     return references
+
+
+def load_archive(instance: Instance, archive: Path) -> None:
+    run(load_archive_arguments(instance, archive), timeout_seconds=600)

@@ -22,12 +22,20 @@ CABLE = "uplink"
 
 # containerd, its CNI library and the kubelet write here whatever their settings say. Inside, empty
 # file systems in memory cover them, which vanish with the namespaces.
-FIXED_FOLDERS = ("/run/containerd", "/var/lib/cni", "/var/log/containers", "/var/log/pods")
+FIXED_FOLDERS = ("/run/containerd", "/var/lib/cni", "/var/lib/kubelet", "/var/log/containers")
+# The kernel's limit for the path of a Unix socket, less the longest name below the folder.
+MAX_FOLDER_LENGTH = 107 - len("/node-31/containerd.sock.ttrpc")
 
 
 def create(launcher: Launcher, pause: Path, nodes: int) -> Network:
     """Make the namespaces, plug in the cable and give the machine its addresses."""
     instance = launcher.instance
+    if len(str(instance.folder)) > MAX_FOLDER_LENGTH:
+        raise ClusterError(
+            f"The path {instance.folder} is too long for the sockets that lie in it.",
+            f"{MAX_FOLDER_LENGTH} characters are possible.",
+            "Choose a shorter name, or a shorter folder with CASCADE_DATA.",
+        )
     unshare = shutil.which("unshare") or "/usr/bin/unshare"
     log = instance.logs / "machine.log"
     wrapper = launcher.start(
@@ -99,5 +107,5 @@ def _configure(launcher: Launcher, net: Network, nodes: int) -> None:
     ]
     run([*launcher.inside(), "ip", "-batch", "-"], stdin="\n".join(lines) + "\n")
     # Between pods the machine is a router.
-    run([*launcher.inside(), "sysctl", "-qw", "net.ipv4.ip_forward=1"])
+    run([*launcher.inside(), "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"])
     say(f"network {net.all}; pods and Services answer to this host")

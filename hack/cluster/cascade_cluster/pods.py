@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from cascade_cluster import binaries, image_store, images, machine, nodes, pause_image, services
+from cascade_cluster import archives, binaries, image_store, images, machine, nodes, services
 from cascade_cluster.console import say
 from cascade_cluster.credentials import Credentials
 from cascade_cluster.handle import Cluster
@@ -35,7 +35,7 @@ def all_nodes(instance: Instance) -> list[Node]:
 
 def start_containerd(launcher: Launcher, cache: Path) -> None:
     """Start the nodes' containerds, with the project's images if they were built before."""
-    pause = pause_image.archive(binaries.build(binaries.PAUSE, cache) / "pause")
+    pause = archives.pause_archive(binaries.build(binaries.PAUSE, cache) / "pause")
     present = all_nodes(launcher.instance)
     prepared = image_store.find(cache, pause)
 
@@ -76,10 +76,16 @@ def start_nodes(
 
 def load_images(cache: Path, instance: Instance | None) -> list[str]:
     """Build the project's images; into the nodes of a running cluster, or for the next one."""
-    pause = pause_image.archive(binaries.build(binaries.PAUSE, cache) / "pause")
+    pause = archives.pause_archive(binaries.build(binaries.PAUSE, cache) / "pause")
     present = images.ensure(cache)
     if instance is not None:
         image_store.load(cache, instance, all_nodes(instance), present)
     else:
         image_store.prepare(cache, pause, present)
     return [image.reference for image in present]
+
+
+def load_archive(instance: Instance, archive: Path) -> None:
+    """Load an image archive into all nodes."""
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda node: nodes.import_image(node.socket, archive), all_nodes(instance)))

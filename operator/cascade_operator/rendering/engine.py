@@ -7,7 +7,7 @@ from typing import Any
 
 from cascade_solver import plan as plans
 
-from .. import names, spec
+from .. import names, spec, spec_fields
 from . import metadata
 from .settings import RenderSettings
 
@@ -163,7 +163,7 @@ def _pod(
     }
 
 
-def arguments(model: spec.Model, planned: plans.PlannedSet) -> list[str]:
+def arguments(model: spec_fields.Model, planned: plans.PlannedSet) -> list[str]:
     """Arguments of ``sglang serve``: the plan's, the operator's, then the user's own."""
     hub = model.source.hugging_face
     claim = model.source.claim
@@ -187,7 +187,7 @@ def arguments(model: spec.Model, planned: plans.PlannedSet) -> list[str]:
     ]  # fmt: skip
 
 
-def environment(model: spec.Model, settings: RenderSettings) -> list[dict[str, Any]]:
+def environment(model: spec_fields.Model, settings: RenderSettings) -> list[dict[str, Any]]:
     """Variables by name, later sources first in effect: operator, chart, user."""
     merged: dict[str, dict[str, Any]] = {
         name: {"name": name, "value": value} for name, value in CACHE_ENV.items()
@@ -199,9 +199,9 @@ def environment(model: spec.Model, settings: RenderSettings) -> list[dict[str, A
     return list(merged.values())
 
 
-def _resources(model: spec.Model, resource_name: str, gpus: int) -> dict[str, Any]:
+def _resources(model: spec_fields.Model, resource_name: str, gpus: int) -> dict[str, Any]:
     count = {resource_name: str(gpus)}
-    given = model.engine.resources or spec.Resources()
+    given = model.engine.resources or spec_fields.Resources()
     return {
         "requests": {**(given.requests or {}), **count},
         "limits": {**(given.limits or {}), **count},
@@ -235,7 +235,7 @@ def _probes(startup_budget_seconds: int) -> dict[str, Any]:
     }
 
 
-def _mounts(model: spec.Model) -> list[dict[str, Any]]:
+def _mounts(model: spec_fields.Model) -> list[dict[str, Any]]:
     mounts: list[dict[str, Any]] = [
         {"name": "cache", "mountPath": CACHE},
         {"name": "tmp", "mountPath": "/tmp"},
@@ -246,7 +246,7 @@ def _mounts(model: spec.Model) -> list[dict[str, Any]]:
     return mounts
 
 
-def _volumes(model: spec.Model) -> list[dict[str, Any]]:
+def _volumes(model: spec_fields.Model) -> list[dict[str, Any]]:
     size = model.storage.size_gibibytes
     volumes: list[dict[str, Any]] = [
         {"name": "cache", "emptyDir": {"sizeLimit": f"{size}Gi"} if size else {}},
@@ -270,7 +270,7 @@ def _volumes(model: spec.Model) -> list[dict[str, Any]]:
     return volumes
 
 
-def _scheduling(cascade: spec.CascadeSpec, model: spec.Model) -> dict[str, Any]:
+def _scheduling(cascade: spec.CascadeSpec, model: spec_fields.Model) -> dict[str, Any]:
     pool = cascade.pool
     chosen = model.scheduling
     tainted = {"key": pool.resource_name, "operator": "Exists", "effect": "NoSchedule"}
@@ -311,7 +311,7 @@ def _scheduling(cascade: spec.CascadeSpec, model: spec.Model) -> dict[str, Any]:
     return fields
 
 
-def _given(section: spec.Section) -> dict[str, Any]:
+def _given(section: spec_fields.Section) -> dict[str, Any]:
     """What the user set. Defaults stay out: a field that a later operator adds changes no name."""
     return section.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 

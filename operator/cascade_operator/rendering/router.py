@@ -5,13 +5,12 @@ from typing import Any
 
 from cascade_router import config as router_config
 
-from .. import names, spec
+from .. import names, spec, spec_fields
 from . import metadata
 from .settings import RenderSettings
 
-PRESTOP_SECONDS = 5
-"""Until every kube-proxy has heard that the pod is leaving."""
 GRACE_SECONDS = 120
+"""After SIGTERM the router serves on for 5 s, while endpoints update, then ends open requests."""
 CONFIG_MOUNT = "/etc/cascade-router"
 
 
@@ -135,7 +134,7 @@ def _deployment(
 
 def _pod(cascade: spec.CascadeSpec, settings: RenderSettings) -> dict[str, Any]:
     name = names.router(cascade.name)
-    resources = cascade.router.resources or spec.Resources()
+    resources = cascade.router.resources or spec_fields.Resources()
     container = {
         "name": "router",
         "image": settings.router_image,
@@ -172,7 +171,6 @@ def _pod(cascade: spec.CascadeSpec, settings: RenderSettings) -> dict[str, Any]:
             "timeoutSeconds": 5,
             "failureThreshold": 6,
         },
-        "lifecycle": {"preStop": {"sleep": {"seconds": PRESTOP_SECONDS}}},
         "securityContext": metadata.container_security(),
         "volumeMounts": [
             {"name": "plan", "mountPath": CONFIG_MOUNT, "readOnly": True},

@@ -15,10 +15,9 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     ``NUMBA_CACHE_DIR`` chooses the folder. Without any writable one the code is compiled in each
     process: slower to start, never an error.
     """
-    compile_kept: Any = numba.njit(cache=True)
-    compile_once: Any = numba.njit
+    njit: Any = numba.njit
     try:
-        machine: Callable[P, R] = compile_kept(function)
-    except RuntimeError:
-        machine = compile_once(function)
+        machine: Callable[P, R] = njit(function, cache=True)
+    except RuntimeError:  # numba found no folder to keep it in
+        machine = njit(function)
     return machine

@@ -85,9 +85,15 @@ class Curve:
             value = low + weight * (high - low)
         return np.where(fits, value, np.inf)
 
-    def p95(self, rate: float) -> float:
-        """``latency`` at one rate."""
-        return float(self.latency(np.array([rate]))[0])
+    def stretched(self, rates: Floats, stretch: float) -> Floats:
+        """``latency`` where each request is ``stretch`` times as much work: time itself is
+        stretched, so arrivals are that much denser. Used within one 5 % step of lengths, so that
+        latency changes smoothly with the thresholds."""
+        return stretch * self.latency(rates * stretch)
+
+    def p95(self, rate: float, stretch: float = 1.0) -> float:
+        """``stretched`` at one rate."""
+        return float(self.stretched(np.array([rate]), stretch)[0])
 
     def exact(self, rate: float) -> Percentiles:
         """One simulation at exactly this rate."""

@@ -167,11 +167,13 @@ def _variants(
     running: tuple[DeployedSet, ...],
 ) -> tuple[Shape, ...]:
     need = _needed_tokens(model, longest_request)
-    knobs = _knobs(gpu, tensor)
-    for deployed in running:
-        knob = (deployed.mem_fraction_static, deployed.chunked_prefill_size)
-        if (deployed.tensor, deployed.pipeline) == (tensor, 1) and knob not in knobs:
-            knobs.append(knob)
+    # Running knobs come first: another variant must be clearly better to roll replicas.
+    knobs = [
+        (d.mem_fraction_static, d.chunked_prefill_size)
+        for d in running
+        if (d.tensor, d.pipeline) == (tensor, 1)
+    ]
+    knobs = list(dict.fromkeys(knobs + _knobs(gpu, tensor)))
     found = []
     for fraction, chunk in knobs:
         tokens = _kv_tokens(model, architecture, gpu, tensor, fraction)

@@ -73,7 +73,7 @@ class ModelTable:
         self._arrivals = arrivals
         self._steps: dict[tuple[int, int], steps.StepModel] = {}
         self._curves: dict[tuple[Shape, Hashable], Curve] = {}
-        self._cells: dict[tuple[float, Hashable], Cells] = {}
+        self._cells: dict[tuple[float, float, Hashable], Cells] = {}
 
     @property
     def simulations(self) -> int:
@@ -85,11 +85,14 @@ class ModelTable:
         counts = self.model.pins.replicas or self.model.min_replicas
         return min(t * p * counts for t, p in self.feasible.variants)
 
-    def cells(self, total_rate: float, bucket: Hashable, sample_of: Callable[[], Sample]) -> Cells:
-        """Strategies for ``total_rate`` requests per second (judge calls included)."""
-        key = (total_rate, bucket)
+    def cells(
+        self, total_rate: float, stretch: float, bucket: Hashable, sample_of: Callable[[], Sample]
+    ) -> Cells:
+        """Strategies for ``total_rate`` requests per second (judge calls included), each
+        ``stretch`` times as much work as the bucket's: see ``stretched``."""
+        key = (total_rate, stretch, bucket)
         if key not in self._cells:
-            self._cells[key] = self._evaluate(total_rate, bucket, sample_of)
+            self._cells[key] = self._evaluate(total_rate, stretch, bucket, sample_of)
         return self._cells[key]
 
     def curve(self, shape: Shape, bucket: Hashable, sample_of: Callable[[], Sample]) -> Curve:
@@ -139,7 +142,7 @@ class ModelTable:
         return np.arange(least, most + 1, dtype=np.int64)
 
     def _evaluate(
-        self, total_rate: float, bucket: Hashable, sample_of: Callable[[], Sample]
+        self, total_rate: float, stretch: float, bucket: Hashable, sample_of: Callable[[], Sample]
     ) -> Cells:
         strategies: list[Strategy] = []
         for size in self.feasible.variants:
@@ -150,10 +153,11 @@ class ModelTable:
             curve = self.curve(shape, bucket, sample_of)
             rates = total_rate / counts
             # Nobody waits at a model that nobody visits.
-            p95 = curve.latency(rates) if total_rate > 0 else np.zeros(counts.size)
-            load = rates / curve.saturation
+            p95 = curve.stretched(rates, stretch) if total_rate > 0 else np.zeros(counts.size)
+            saturation = curve.saturation / stretch
+            load = rates / saturation
             strategies += [
-                Strategy(shape, int(c), float(p), float(u), curve.saturation)
+                Strategy(shape, int(c), float(p), float(u), saturation)
                 for c, p, u in zip(counts, p95, load, strict=True)
             ]
         return _best_by_gpus(tuple(strategies), self._gpu_count)
