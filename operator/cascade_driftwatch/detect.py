@@ -18,6 +18,9 @@ POOLED_WINDOWS = 3
 POOLED_LOOKS = 10
 """A pooled window is looked at again with every window that joins it: the error is shared."""
 
+LEANING = 0.5
+"""Share of its own threshold that a window reaches to count as leaning to a pooled result."""
+
 RUN_LENGTH_WINDOWS = 500
 """The CUSUM's threshold: a false alarm once in this many windows over alpha, at most."""
 
@@ -121,50 +124,62 @@ Measure = Callable[[Window, float], Test | None]
 
 def _sliding(plan: PlanInForce, windows: Sequence[Window], limits: Limits) -> list[Test]:
     """All tests that need agreement, each at its strongest: two windows in a row, or one pooled."""
-    measured = _measures(plan, limits)
     if not windows:
         return []
-    shared = limits.alpha / max(1, sum(1 for _, is_tested in measured if is_tested))
-    pool = merge.joined(windows[-POOLED_WINDOWS:])
+    measured, shared = _measures(plan, limits)
+    recent = windows[-POOLED_WINDOWS:]
+    pool = merge.joined(recent)
     found = []
-    for measure, _ in measured:
-        pair = [measure(window, shared) for window in windows[-2:]]
-        candidates = [measure(pool, shared / POOLED_LOOKS)] if len(windows) > 2 else []
-        if len(pair) == 2 and all(_same_side(pair)):
-            candidates.append(min((t for t in pair if t), key=lambda t: t.strength))
-        usable = [test for test in candidates if test is not None]
-        if usable:
-            found.append(max(usable, key=lambda test: test.strength))
+    for measure in measured:
+        single = [measure(window, shared) for window in recent]
+        pooled = measure(pool, shared / POOLED_LOOKS) if len(recent) == POOLED_WINDOWS else None
+        candidates = []
+        if pooled is not None and len(_leaning(single, pooled.statistic)) > 1:
+            candidates.append(pooled)
+        pair = single[-2:]
+        if len(pair) == 2 and len(speaking := [test for test in pair if test]) == 2:
+            weaker = min(speaking, key=lambda test: test.strength)
+            if speaking[0].statistic * speaking[1].statistic >= 0:
+                candidates.append(weaker)
+        if candidates:
+            found.append(max(candidates, key=lambda test: test.strength))
     return found
 
 
-def _same_side(pair: Sequence[Test | None]) -> list[bool]:
-    """Both windows speak, and neither contradicts the other."""
-    first, second = pair
-    if first is None or second is None:
-        return [False]
-    return [first.statistic * second.statistic >= 0]
+def _leaning(tests: Sequence[Test | None], towards: float) -> list[Test]:
+    """The windows that lean to the pooled result by themselves: one odd window convinces nobody."""
+    return [t for t in tests if t and t.statistic * towards >= 0 and t.strength > LEANING]
 
 
-def _measures(plan: PlanInForce, limits: Limits) -> list[tuple[Measure, bool]]:
-    """The tests that apply, and whether each takes a share of alpha (the stability index has a
-    fixed limit). A plan whose thresholds the router steers is held to rate and lengths only."""
-    workload = plan.workload
-    found: list[tuple[Measure, bool]] = []
-    for name, deciles in (
-        ("inputTokens", workload.input_deciles),
-        ("outputTokens", workload.output_deciles),
-    ):
+def fits(plan: PlanInForce, window: Window, limits: Limits) -> bool:
+    """Whether no test of this window alone fires: what the return of the traffic is known by."""
+    measured, shared = _measures(plan, limits)
+    found = [test for measure in measured if (test := measure(window, shared)) is not None]
+    rates = [_cusum(plan, [window], limits, upward=upward)[0] for upward in (True, False)]
+    return not _convincing(found) and all(test.strength < WINDOW_SHARE for test in rates)
+
+
+def _measures(plan: PlanInForce, limits: Limits) -> tuple[list[Measure], float]:
+    """The tests that apply, and the alpha that each may use: shared by all but the stability
+    index, whose limit is fixed. A plan whose thresholds the router steers is held to rate and
+    lengths only."""
+    workload, found = plan.workload, []
+    named = (("inputTokens", workload.input_deciles), ("outputTokens", workload.output_deciles))
+    for name, deciles in named:
         if len(deciles) == len(measures.DECILES):
-            found.append((_lengths(name, deciles, workload.size), True))
-            found.append((_stability(name, deciles, limits.stability), False))
+            found.append(_lengths(name, deciles, workload.size))
+    fixed = [
+        _stability(name, deciles, limits.stability)
+        for name, deciles in named
+        if len(deciles) == len(measures.DECILES)
+    ]
     if not plan.is_steered:
         for model, share in workload.escalation_ratio.items():
-            found.append((_escalation(model, share, workload.size), True))
+            found.append(_escalation(model, share, workload.size))
             score = workload.mean_score.get(model)
             if score is not None:
-                found.append((_score(model, score, workload.size), True))
-    return found
+                found.append(_score(model, score, workload.size))
+    return [*found, *fixed], limits.alpha / max(1, len(found))
 
 
 def _counts(window: Window, name: str) -> tuple[int, ...]:

@@ -75,26 +75,28 @@ def stability_index(counts: Sequence[int], deciles: Sequence[float]) -> float:
     index, seen, last_planned, last_live = 0.0, 0, 0.0, 0.0
     for position, count in enumerate(counts):
         seen += count
+        live = seen / total
         is_last = position == len(counts) - 1
-        planned = 1.0 if is_last else planned_share(deciles, LENGTH_EDGES[position])
+        planned = 1.0 if is_last else planned_share(deciles, LENGTH_EDGES[position], live)
         if not is_last and (planned - last_planned < 0.1 or planned > 0.95):
             continue
-        expected = max(planned - last_planned, 1e-3)
-        live = max(seen / total - last_live, 0.5 / total)
-        index += (live - expected) * math.log(live / expected)
-        last_planned, last_live = planned, seen / total
+        expected = planned - last_planned
+        found = max(live - last_live, 0.5 / total)
+        index += (found - expected) * math.log(found / expected)
+        last_planned, last_live = planned, live
     return index
 
 
-def planned_share(deciles: Sequence[float], length: float) -> float:
-    """Share of planned lengths at or below ``length``: straight lines through the deciles."""
+def planned_share(deciles: Sequence[float], length: float, live: float) -> float:
+    """Share of planned lengths at or below ``length``: straight lines through the deciles.
+
+    Outside them the plan says nothing but "a tenth": the live share counts as planned up to that.
+    """
     if length < deciles[0]:
-        return DECILES[0] * length / deciles[0]
+        return min(live, DECILES[0])
     passed = bisect.bisect_right(deciles, length)
     if passed == len(deciles):
-        # Beyond the last decile nothing is known: it fills up by four times that length.
-        reach = (length - deciles[-1]) / (3 * deciles[-1]) if deciles[-1] else 1.0
-        return min(1.0, DECILES[-1] + 0.1 * reach)
+        return max(live, DECILES[-1])
     low, high = deciles[passed - 1], deciles[passed]
     return DECILES[passed - 1] + 0.1 * (length - low) / (high - low)
 

@@ -80,9 +80,10 @@ def _is_over(
     plan: PlanInForce, windows: Sequence[Window], limits: detect.Limits, begun: float
 ) -> bool:
     later = [w for w in windows if w.start >= begun and w.requests >= detect.MINIMUM_REQUESTS]
-    if len(later) < CLEAN_WINDOWS:
+    recent = later[-CLEAN_WINDOWS:]
+    if len(recent) < CLEAN_WINDOWS or not all(detect.fits(plan, w, limits) for w in recent):
         return False
-    return not detect.look(plan, later[-CLEAN_WINDOWS:], limits).is_drift
+    return not detect.look(plan, recent, limits).is_drift
 
 
 def _is_about(previous: Mapping[str, Any], verdict: Verdict, plan: PlanInForce | None) -> bool:

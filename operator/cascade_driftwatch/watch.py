@@ -65,11 +65,17 @@ class Watch:
             try:
                 pause = await self.round()
                 failures = 0
-            except KubeError as error:
+            except Exception as error:
+                # Whatever a round meets, the next one starts from scratch: nothing is lost.
                 failures += 1
-                pause = min(BACKOFF_LIMIT_SECONDS, self._settings.period_seconds * 2**failures)
+                pause = min(
+                    BACKOFF_LIMIT_SECONDS, self._settings.period_seconds * 2 ** min(failures, 8)
+                )
                 self._metrics.api_failed()
-                log.warning("the API does not answer", error=str(error), retry_seconds=pause)
+                is_expected = isinstance(error, KubeError)
+                log.warning(
+                    "round failed", error=str(error), retry_seconds=pause, exc_info=not is_expected
+                )
             await asyncio.sleep(pause)
 
     async def round(self) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from . import errors, metrics, names, views
-from .cache import Cache
+from .cache import Cache, version_of
 from .kube import Body, Kube
 from .observation import SetView
 from .observe import Caches
@@ -25,22 +25,35 @@ class Writer:
         self._api = api
         self._caches = caches
         self._may_write = may_write
-        self.writes = 0
-        """Objects written since the start; a pass that changes nothing leaves it as it is."""
+        self._equal: dict[str, tuple[int, str]] = {}
+        self.requests = 0
+        """Requests sent since the start; a pass that changes nothing leaves it as it is."""
 
     async def apply(self, manifest: Body) -> bool:
         """Applies one child, unless the cluster has it already. Returns whether it was written."""
         cache = self._caches.children()[manifest["kind"]]
         metadata = manifest["metadata"]
         marked = stamped(manifest)
-        if is_applied(marked, cache.get(metadata["namespace"], metadata["name"])):
+        live = cache.get(metadata["namespace"], metadata["name"])
+        if is_applied(marked, live) or self._is_known_equal(marked, live):
             return False
         path = cache.resource.path(metadata["namespace"], metadata["name"])
         answer = await self._write(
             cache.resource.kind, lambda: self._api.apply(path, marked, names.FIELD_MANAGER)
         )
         cache.remember(answer)
+        if live is not None and version_of(live) == version_of(answer):
+            self._equal[live["metadata"]["uid"]] = (version_of(answer), digest_of(marked))
+            return False
         return True
+
+    def _is_known_equal(self, marked: Body, live: Body | None) -> bool:
+        """Whether the server has answered before that this changes nothing: it may write a value
+        in another way than we do, and is then not asked again in every pass."""
+        return live is not None and self._equal.get(live["metadata"]["uid"]) == (
+            version_of(live),
+            digest_of(marked),
+        )
 
     async def scale(self, namespace: str, view: SetView, replicas: int) -> bool:
         """Changes replicas and nothing else: a set's template never changes (kubernetes.md 5)."""
@@ -64,6 +77,10 @@ class Writer:
         except (errors.NotFoundError, errors.ConflictError):
             log.info("already gone", kind=cache.resource.kind, name=metadata["name"])
         cache.forget(body)
+
+    async def delete_set(self, view: SetView) -> None:
+        """Deletes an empty set."""
+        await self.delete(self._caches.sets, dict(view.manifest))
 
     async def prune(self, owner_uid: str, namespace: str, name: str, kept: Iterable[Body]) -> int:
         """Deletes children that are no longer rendered; the sets follow the hand-over instead."""
@@ -112,7 +129,7 @@ class Writer:
             log.warning("write failed", kind=kind, error=str(error))
             raise
         metrics.WRITES.labels(kind).inc()
-        self.writes += 1
+        self.requests += 1
         return answer
 
 
@@ -129,10 +146,13 @@ def is_applied(manifest: Body, live: Body | None) -> bool:
     changed a field of it since."""
     if live is None:
         return False
-    digest = manifest["metadata"]["annotations"][names.ANNOTATION_APPLIED]
-    return views.annotations(live).get(names.ANNOTATION_APPLIED) == digest and contains(
-        live, manifest
-    )
+    is_same = views.annotations(live).get(names.ANNOTATION_APPLIED) == digest_of(manifest)
+    return is_same and contains(live, manifest)
+
+
+def digest_of(marked: Body) -> str:
+    """The digest that ``stamped`` has put on a manifest."""
+    return str(marked["metadata"]["annotations"][names.ANNOTATION_APPLIED])
 
 
 def contains(live: Any, wanted: Any) -> bool:
@@ -140,6 +160,8 @@ def contains(live: Any, wanted: Any) -> bool:
 
     Lists must have the same length: an item too many is a change.
     """
+    if live is None and not wanted:
+        return True  # the server leaves out what is empty
     if isinstance(wanted, Mapping):
         return isinstance(live, Mapping) and all(
             contains(live.get(key), value) for key, value in wanted.items()
@@ -150,8 +172,7 @@ def contains(live: Any, wanted: Any) -> bool:
             and len(live) == len(wanted)
             and all(contains(a, b) for a, b in zip(live, wanted, strict=True))
         )
-    # The server leaves out what is empty.
-    return bool(live == wanted or (live is None and wanted in ("", 0, False)))
+    return bool(live == wanted)
 
 
 def is_owned(body: Body, owner_uid: str) -> bool:

@@ -22,6 +22,13 @@ ORDER = (
     "DriftWatchHealthy",
 )
 MAX_MESSAGE = 4096
+DEADLINE_REASONS = {
+    "AwaitReady": reasons.POD_NOT_READY,
+    "AwaitGone": reasons.GPU_HELD,
+    "RouteAway": reasons.ROUTER_NOT_ACKNOWLEDGING,
+    "Publish": reasons.ROUTER_NOT_ACKNOWLEDGING,
+}
+"""What a step that passed its deadline was waiting for."""
 FRESH_WINDOWS = 3
 FRESH_MARGIN_SECONDS = 60.0
 
@@ -163,10 +170,9 @@ def _stalled(facts: Facts) -> Condition:
     if failed is not None and failed.reason != errors.PlanningFailedError.reason:
         return Condition(TRUE, failed.reason, failed.message)
     step = facts.step
-    if step is not None and step.deadline_passed:
-        return Condition(TRUE, reasons.STEP_DEADLINE, _step_words(step))
-    if step is not None and step.kind == "Blocked":
-        return Condition(TRUE, step.blocked_reason or reasons.STEP_DEADLINE, _step_words(step))
+    if step is not None and (step.deadline_passed or step.blocked_reason == reasons.NEEDS_DOWNTIME):
+        reason = step.blocked_reason or DEADLINE_REASONS.get(step.kind, reasons.STEP_DEADLINE)
+        return Condition(TRUE, reason, _step_words(step))
     return Condition(FALSE, reasons.PROGRESSING, "nothing has been given up")
 
 

@@ -15,6 +15,7 @@ RENDER_VERSION = 1
 spec changes, so that a new operator rolls no engine."""
 
 owner_reference = metadata.owner_reference
+labels = metadata.labels
 
 
 def render_cascade(

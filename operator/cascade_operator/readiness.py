@@ -35,7 +35,7 @@ def models(
             continue
         views = [view for view in observation.sets if view.model == model.name]
         floor = spec.model(model.name).min_replicas
-        ready = sum(len(view.ready_pods()) for view in views)
+        ready = sum(1 for view in views for pod in view.ready_pods() if not pod.lost)
         trouble = status_fields.blocking(views)
         if ready < floor or (trouble is not None and ready < sum(s.replicas for s in model.sets)):
             short.append(_short_of(model.name, ready, floor, views))

@@ -23,6 +23,10 @@ INVALID_SPEC = "InvalidSpec"
 """The spec asks for what cannot be done; the message lists field, value and what is allowed."""
 STEP_DEADLINE = "StepDeadlineExceeded"
 """One step of a hand-over took longer than rollout.stepDeadlineSeconds."""
+POD_NOT_READY = "PodNotReady"
+"""The same, while waiting for the named pod to become Ready."""
+ROUTER_NOT_ACKNOWLEDGING = "RouterNotAcknowledging"
+"""The same, while waiting for router pods to confirm the published configuration."""
 
 # PlanReady: Feasible, Uncalibrated, StaleCalibration and QualityUnreachable are plan verdicts;
 # Infeasible, InsufficientGPUs, UnknownModel and PlanningFailed are reasons of planning errors.

@@ -35,9 +35,9 @@ def build(
     """The document for the plan in ``record``.
 
     ``sets_in_service``: model -> (set name, requests per second of one replica); ``thresholds``
-    replace those of the plan for the models they name (interim thresholds of a hand-over), which
-    then are not steered either. Models are those of the plan: a model that the spec has added
-    meanwhile joins with the plan that knows it.
+    replace those of the plan for the models they name (interim thresholds of a hand-over); what
+    differs from the plan is not steered either. Models are those of the plan: a model that the
+    spec has added meanwhile joins with the plan that knows it.
     """
     override = dict(thresholds or {})
     return config.RouterConfig(
@@ -94,10 +94,11 @@ def _model(
     service = names.serving_service(spec.name, name)
     rate = None if index == 0 else _escalations(planned, spec, settings)
     known = name in spec.model_names
+    threshold = None if is_last else override.get(name, planned.threshold)
     return config.RoutedModel(
         name=name,
-        threshold=None if is_last else override.get(name, planned.threshold),
-        steer_quantile=None if is_last or name in override else planned.steer_quantile,
+        threshold=threshold,
+        steer_quantile=planned.steer_quantile if threshold == planned.threshold else None,
         context_length=_context_length(spec, name) if known else None,
         revision=judge.model_revision(spec, name) if known else "",
         service=service,

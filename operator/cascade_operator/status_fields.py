@@ -190,8 +190,9 @@ def ready_as_planned(spec: CascadeSpec, planned: plans.ModelPlan, views: Sequenc
 
 def blocking(views: Sequence[SetView]) -> PodView | None:
     """The pod that something is wrong with: the kubelet's complaints first, then lost nodes."""
-    pods = [p for view in views for p in view.pods if not p.ready and not p.finished]
-    complaints = [p for p in pods if p.waiting_reason] or [p for p in pods if p.lost]
+    pods = [p for view in views for p in view.pods if not p.finished]
+    waiting = [p for p in pods if p.waiting_reason and not p.ready]
+    complaints = waiting or [p for p in pods if p.lost]
     return min(complaints, key=lambda p: p.name, default=None)
 
 

@@ -179,7 +179,7 @@ def merge(parts: Iterable[tuple[Window, ...]], rng: random.Random) -> tuple[Wind
     for window in sorted((w for windows in parts for w in windows), key=lambda w: w.start):
         last = groups[-1][0] if groups else None
         # Processes take a new plan within milliseconds of each other, not at one instant.
-        tolerance = min(1.0, window.seconds / 2)
+        tolerance = min(1.0, window.seconds / 2) if window.closed else 1.0
         if last and last.plan_id == window.plan_id and window.start - last.start < tolerance:
             groups[-1].append(window)
         else:

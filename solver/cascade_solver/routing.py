@@ -1,6 +1,7 @@
 """Search over thresholds, guided by the Chebyshev objective (science.md 1.3, 1.6, section 2)."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
@@ -16,6 +17,8 @@ TIE = 0.005
 """Objectives that differ by less than 0.5 % are ties: far below the noise of a p95, and inside the
 1 % that a plan may lose against the optimum."""
 RESTART_DRAWS = 3
+EXHAUSTIVE_SETTINGS = 128
+"""Up to so many distinct settings all are compared, which proves the optimum: two models always."""
 
 
 class Priced(Protocol):
@@ -40,6 +43,8 @@ class Outcome:
     candidates: int
     converged: bool
     best_objectives: tuple[float, ...]
+    bound: float | None = None
+    """A lower bound on J over all settings that meet qmin; ``None`` where none was proved."""
 
 
 Rank = tuple[bool, bool, float, float, float, replay.Thresholds]
@@ -58,6 +63,7 @@ class ThresholdSearch:
         pinned: Mapping[int, Score],
         seed: int,
         progress: Callable[[str], None] | None = None,
+        exhaustive: int = EXHAUSTIVE_SETTINGS,
     ) -> None:
         self._priced = priced
         self._data = data
@@ -66,6 +72,7 @@ class ThresholdSearch:
         self._pinned = pinned
         self._random = np.random.default_rng(seed)
         self._progress = progress
+        self._exhaustive = exhaustive
         self._walks: dict[replay.Thresholds, replay.Walk] = {}
         self._ranked: dict[replay.Thresholds, tuple[Rank, Candidate]] = {}
         self._free = [i for i in range(data.scores.shape[0] - 1) if i not in pinned]
@@ -75,8 +82,15 @@ class ThresholdSearch:
         ]
 
     def run(self, starts: Iterable[replay.Thresholds]) -> Outcome:
-        """Rounds until the best J is unchanged for K of them, or the limit is reached."""
+        """Rounds until the best J is unchanged for K of them, or the limit is reached; where the
+        settings are few, all of them instead."""
         self._visit([self._pin(s) for s in starts])
+        choices = [
+            levels if i in self._free else [self._pinned[i]]
+            for i, levels in enumerate(self._levels)
+        ]
+        if math.prod(map(len, choices)) <= self._exhaustive:
+            return self._compare_all(choices)
         resolution = self._settings.quantiles
         history = [self._best_objective()]
         unchanged, rounds = 0, 0
@@ -101,6 +115,21 @@ class ThresholdSearch:
             candidates=len(self._walks),
             converged=unchanged >= self._settings.stable_rounds or not self._free,
             best_objectives=tuple(history[1:]),
+        )
+
+    def _compare_all(self, choices: list[list[Score]]) -> Outcome:
+        self._visit(itertools.product(*choices))
+        best = self._best_objective()
+        if self._progress is not None:
+            self._progress(f"all {len(self._walks)} settings: J {best:.3f} s")
+        is_proven = self._meets_somewhere() and math.isfinite(best)
+        return Outcome(
+            finalists=self._finalists(),
+            rounds=1,
+            candidates=len(self._walks),
+            converged=True,
+            best_objectives=(best,),
+            bound=best if is_proven else None,
         )
 
     def _finalists(self) -> tuple[Candidate, ...]:

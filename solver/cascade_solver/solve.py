@@ -1,5 +1,6 @@
 """solve(problem) -> Plan: joins replay, latency tables, allocation and the threshold search."""
 
+import math
 from collections.abc import Callable
 
 from . import assemble, cost, deploy, explain, replay, routing, traffic
@@ -158,11 +159,19 @@ def _solve_search(pricing: Pricing, data: replay.Table, progress: Progress | Non
         candidates=outcome.candidates,
         simulations=pricing.simulations,
         converged=outcome.converged,
+        proven_gap_percent=_gap_percent(decision.chosen.objective, outcome.bound),
         truncated=not outcome.converged,
         milp_status=decision.chosen.status,
     )
     details = () if outcome.converged else ("the search stopped at its round limit",)
     return _finish(pricing, decision, mu, report, None, details)
+
+
+def _gap_percent(objective: float, bound: float | None) -> float | None:
+    """How far the plan can be from the optimum over all thresholds, on the cached curves."""
+    if bound is None or not math.isfinite(objective):
+        return None
+    return max(0.0, 100.0 * (objective / bound - 1.0))
 
 
 def _finish(

@@ -197,6 +197,8 @@ def test_pod_monitors_only_when_asked(render: Render) -> None:
         pytest.param({"runAsUser": 0}, ("runAsUser", "1"), id="root"),
         pytest.param({"imagePullPolicy": "Sometimes"}, ("imagePullPolicy", "Always"), id="policy"),
         pytest.param({"timeScale": "fast"}, ("timeScale", "fast"), id="time-scale"),
+        pytest.param({"timeScale": "0.0"}, ("timeScale", "0.0"), id="time-scale-zero"),
+        pytest.param({"timeScale": 0}, ("timeScale", "0"), id="time-scale-number-zero"),
         pytest.param({"watchNamespaces": "team-a"}, ("watchNamespaces", "array"), id="no-list"),
         pytest.param({"image": {"digest": "sha256:12"}}, ("image", "digest"), id="digest"),
         pytest.param({"image": {"name": "x"}}, ("image", "name"), id="image-field"),

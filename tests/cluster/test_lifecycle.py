@@ -13,6 +13,7 @@ import pytest
 from cascade_cluster import clusters, control_plane, local, processes, teardown
 from cascade_cluster.errors import ClusterError
 from cascade_cluster.instance import Instance, load
+from cascade_cluster.network import Network
 from cascade_cluster.settings import Settings, from_environment
 
 
@@ -47,7 +48,8 @@ def traces(instance: Instance, containers: list[str]) -> list[str]:
     left += [f"mount {line}" for line in mounts if str(instance.folder) in line]
     left += [str(path) for path in [instance.folder] if path.exists()]
     if instance.network is not None:
-        left += [instance.device] if Path("/sys/class/net", instance.device).exists() else []
+        device = Path("/sys/class/net", Network(instance.network).device)
+        left += [str(device)] if device.exists() else []
         table = Path("/proc/net/route").read_text()
         # The table writes addresses backwards, in hexadecimal.
         left += ["route"] if f"0000{instance.network:02X}0A" in table else []
@@ -130,7 +132,7 @@ def test_two_clusters_run_side_by_side_and_leave_nothing(
     clusters.up(settings, names[0], "pods", nodes=1)
     replacement = running(settings, names[0])
     left = traces(first, tasks[first.folder])
-    assert [trace for trace in left if trace.startswith("/sys")] == []
+    assert [trace for trace in left if trace.startswith("/sys/fs")] == []
     handles[1].kubectl("rollout", "status", "deployment/p", "--timeout=5s")
 
     clusters.down(settings, names[0])

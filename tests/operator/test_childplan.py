@@ -15,8 +15,9 @@ from cascade_solver import plan as plans
 from cascade_solver import problem as problems
 from tests.operator import samples
 
-EXAMPLES = sorted(Path("examples").glob("*/cascade*.yaml"))
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*/cascade*.yaml"))
 MEMORY_MIB = 1024
+UNKNOWN = problems.Model(name="small", architecture="no-such-model")
 
 
 async def solve(
@@ -32,6 +33,10 @@ def stated(**fields: Any) -> problems.Problem:
 def children() -> set[str]:
     """Process ids of this process's children, zombies included."""
     return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 4
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.parent.name)
@@ -76,9 +81,7 @@ async def test_calibrated_problem_meets_qmin() -> None:
             id="model that fits no node",
         ),
         pytest.param(
-            stated().model_copy(
-                update={"models": (problems.Model(name="small", architecture="no-such-model"),)}
-            ),
+            stated().model_copy(update={"models": (UNKNOWN, stated().models[1])}),
             errors.UnknownModelError,
             "no-such-model",
             id="unknown architecture",

@@ -517,7 +517,7 @@ def test_empty_pool_is_refused_with_the_reason(pool: dict[str, Any], words: list
 
 
 def test_cascade_of_another_namespace_is_not_named() -> None:
-    pool = samples.pool(others=16, elder="secret-project/first")
+    pool = samples.pool(others=16, elder="neighbour/secret")
     assert "secret" not in refused(samples.spec(), samples.observation(pool=pool)).message
 
 

@@ -70,6 +70,8 @@ def test_uncalibrated_thresholds_are_steered_unless_they_are_interim() -> None:
     plan = samples.plan(models=(steered, samples.plan().models[1]), verdict="Uncalibrated")
     record = samples.record(plan=plan)
     assert build(record=record).models[0].steer_quantile == 0.5
+    final = build(record=record, thresholds=plan.thresholds())
+    assert final.models[0].steer_quantile == 0.5
     interim = build(record=record, thresholds={"small": 80}).models[0]
     assert (interim.threshold, interim.steer_quantile) == (80, None)
 

@@ -108,7 +108,7 @@ def two_models(n: int = 101) -> replay.Table:
 def run(fake: Priced, mu: float = 100.0, **settings: int) -> routing.Outcome:
     data = two_models()
     search = routing.ThresholdSearch(
-        fake, data, Search.model_validate(settings), mu, pinned={}, seed=0
+        fake, data, Search.model_validate(settings), mu, pinned={}, seed=0, exhaustive=0
     )
     return search.run([replay.proportional(data), (0,)])
 
@@ -158,6 +158,17 @@ def test_unreachable_qmin_gives_the_best_quality() -> None:
     assert outcome.finalists[0].walk.quality == pytest.approx((90 + 80 + 60) / 3)
 
 
+def test_few_settings_are_all_compared_and_prove_the_optimum() -> None:
+    data, fake = two_models(), Priced(qmin=70.0)
+    search = routing.ThresholdSearch(fake, data, Search(), 100.0, pinned={}, seed=0)
+    outcome = search.run([(0,)])
+    assert outcome.candidates == 102
+    best = min(fake.candidate(t, replay.walk(data, t)).latency for t in set(fake.asked))
+    assert outcome.bound == best
+    pinned = routing.ThresholdSearch(fake, data, Search(), 100.0, pinned={0: 90}, seed=0)
+    assert pinned.run([(0,)]).finalists[0].thresholds == (90,)
+
+
 def test_pinned_thresholds_stay() -> None:
     outcome, _, _ = searched(builders.problem(NAMES_3, qmin=50), small=33)
     assert {c.thresholds[0] for c in outcome.finalists} == {33}
@@ -176,7 +187,7 @@ def test_worked_example_of_the_objective() -> None:
     n = 50
     table = builders.table({"small": [70] * n, "large": [90] * n})
     p, _ = priced(builders.problem(calibration=table.model_dump(by_alias=True), qmin=90))
-    assert p.span() == 20.0
+    assert p.span() == pytest.approx(20.0)
     assert p.objective(11.0, 88.0, 100.0) == pytest.approx(21.0)
     assert p.objective(11.4, 91.0, 100.0) == pytest.approx(11.4)
 

@@ -18,6 +18,10 @@ def gpus(plan: Plan) -> dict[str, int]:
     return {m.name: m.gpus_used for m in plan.models}
 
 
+def loaded(rate: float) -> dict[str, Any]:
+    return {**builders.document()["workload"], "rate": rate}
+
+
 def in_force(plan: Plan, **thresholds: int) -> dict[str, Any]:
     return {
         "thresholds": thresholds or plan.thresholds(),
@@ -29,11 +33,11 @@ def in_force(plan: Plan, **thresholds: int) -> dict[str, Any]:
 
 
 def test_a_plan_meets_qmin_inside_the_pool_and_says_why() -> None:
-    plan = solve(builders.problem(NAMES_3, pools=builders.pool(24)))
+    plan = solve(builders.problem(NAMES_3, qmin=80, pools=builders.pool(24), workload=loaded(30)))
     assert plan.verdict == "Feasible"
     assert plan.meets_qmin
     assert plan.quality.predicted is not None
-    assert plan.quality.predicted >= 60
+    assert plan.quality.predicted >= 80
     assert sum(gpus(plan).values()) <= 24
     assert (
         plan.objective
@@ -44,6 +48,12 @@ def test_a_plan_meets_qmin_inside_the_pool_and_says_why() -> None:
         assert any(f"requests reach {model.name}" in line for line in model.details)
         assert 0 < model.ttft_p95_seconds < model.latency_p95_seconds
     assert [m.threshold is None for m in plan.models] == [False, False, True]
+
+
+def test_two_models_are_proved_within_half_a_percent() -> None:
+    plan = solve(builders.problem(qmin=70, workload=loaded(30.0)))
+    assert plan.search.proven_gap_percent is not None
+    assert 0 <= plan.search.proven_gap_percent <= 0.5
 
 
 def test_documents_survive_a_round_trip() -> None:
@@ -73,7 +83,7 @@ def test_permuted_requests_change_nothing() -> None:
 
 @pytest.mark.parametrize("rate", [4.0, 40.0])
 def test_more_gpus_are_never_worse(rate: float) -> None:
-    workload = {**builders.document()["workload"], "rate": rate}
+    workload = loaded(rate)
     objectives = [
         solve(builders.problem(NAMES_3, pools=builders.pool(n), workload=workload)).objective
         for n in (12, 14, 16, 20, 24, 32)
@@ -91,12 +101,15 @@ def test_a_lower_qmin_is_never_worse() -> None:
         assert loose <= strict * 1.01
 
 
-def test_a_higher_qmin_sends_more_requests_to_the_largest_model() -> None:
-    visits = [
-        solve(builders.problem(NAMES_3, qmin=q, pools=builders.pool(24))).models[-1].visit_ratio
-        for q in (50, 65, 75)
+def test_a_higher_qmin_moves_requests_and_gpus_to_the_largest_model() -> None:
+    """The direction of the paper's case study (science.md 1.8), on a loaded pool."""
+    plans = [
+        solve(builders.problem(NAMES_3, qmin=q, workload=loaded(60.0))).models[-1]
+        for q in (50, 75, 85)
     ]
+    visits, held = [m.visit_ratio for m in plans], [m.gpus_used for m in plans]
     assert visits[0] < visits[1] < visits[2]
+    assert held[0] < held[1] < held[2]
 
 
 def test_uncalibrated_starts_at_proportional_routing_and_steers() -> None:
@@ -154,8 +167,7 @@ def test_unreachable_quality_gives_the_best_plan_and_the_maximum() -> None:
 
 
 def test_an_overloaded_pool_gives_the_least_overloaded_plan() -> None:
-    workload = {**builders.document()["workload"], "rate": 5000.0}
-    plan = solve(builders.problem(workload=workload))
+    plan = solve(builders.problem(workload=loaded(5000.0)))
     assert plan.overloaded
     assert plan.verdict == "Feasible"
     assert max(m.utilisation for m in plan.models) > 1
@@ -248,7 +260,7 @@ def test_a_plan_always_fits_the_nodes(free: tuple[int, ...]) -> None:
 
 
 def test_an_llm_judge_loads_the_model_that_judges() -> None:
-    workload = {**builders.document()["workload"], "rate": 30.0}
+    workload = loaded(30.0)
     plain, judged = (
         solve(builders.problem(workload=workload, keepThresholds=True, inForce=force, judge=judge))
         for force in [{"thresholds": {"small": 70}, "deployment": {}}]
@@ -289,7 +301,7 @@ def test_the_plan_in_force_is_priced_even_when_another_one_is_returned() -> None
     assert not moved.keeps_in_force
 
 
-RUNNING_TP8 = {
+RUNNING = {
     "thresholds": {"small": 60},
     "deployment": {
         "small": [
@@ -306,9 +318,9 @@ RUNNING_TP8 = {
 def test_a_better_plan_behind_downtime_is_named_and_a_reachable_one_returned() -> None:
     fields: dict[str, Any] = {
         "pools": builders.pool(8),
-        "workload": {**builders.document()["workload"], "rate": 60.0},
-        "inForce": RUNNING_TP8,
-        "qmin": 55,
+        "workload": loaded(60.0),
+        "inForce": RUNNING,
+        "qmin": 30,
     }
     free = solve(builders.problem(**fields, allowDowntime=True))
     bound = solve(builders.problem(**fields))
@@ -325,13 +337,12 @@ def test_a_better_plan_behind_downtime_is_named_and_a_reachable_one_returned() -
 def test_every_returned_plan_is_reachable_from_the_plan_before() -> None:
     plan = solve(builders.problem(NAMES_3, pools=builders.pool(16)))
     for qmin, rate in ((40, 30.0), (75, 3.0), (60, 80.0), (20, 1.0), (70, 20.0)):
-        workload = {**builders.document()["workload"], "rate": rate}
         following = solve(
             builders.problem(
                 NAMES_3,
                 pools=builders.pool(16),
                 qmin=qmin,
-                workload=workload,
+                workload=loaded(rate),
                 inForce=in_force(plan),
             )
         )
@@ -345,7 +356,7 @@ def test_where_nothing_is_reachable_the_plan_says_so() -> None:
         {"name": "small", "architecture": "Llama-3.1-8B", "pins": {"tensor": 2}},
         {"name": "large", "architecture": "Llama-3.1-70B"},
     ]
-    plan = solve(builders.problem(models=models, pools=builders.pool(8), inForce=RUNNING_TP8))
+    plan = solve(builders.problem(models=models, pools=builders.pool(8), inForce=RUNNING))
     assert not plan.reachable
     assert "only downtime reaches" in plan.needs_downtime
 

@@ -105,7 +105,8 @@ priorityClassName: {{ . }}
 {{- end -}}
 
 {{/* Rules of the operator inside a namespace; nodes come on top where it may read them. It holds
-     every verb that it gives to routers, so that it needs neither escalate nor bind. */}}
+     every verb that it gives to routers, so that it needs neither escalate nor bind. It deletes only
+     what a change of a cascade can make superfluous; the rest goes with the cascade, by owner. */}}
 {{- define "cascade.operatorRules" -}}
 - apiGroups: [cascade-operator.io]
   resources: [cascadeservices]
@@ -121,10 +122,16 @@ priorityClassName: {{ . }}
   resources: [pods, resourcequotas]
   verbs: [get, list, watch]
 - apiGroups: [""]
-  resources: [configmaps, services, serviceaccounts]
+  resources: [configmaps, serviceaccounts]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [""]
+  resources: [services]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [apps]
-  resources: [statefulsets, deployments]
+  resources: [deployments]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [apps]
+  resources: [statefulsets]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
@@ -134,7 +141,7 @@ priorityClassName: {{ . }}
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [roles, rolebindings]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [get, list, watch]
@@ -142,9 +149,6 @@ priorityClassName: {{ . }}
   resources: [leases]
   verbs: [get, list, watch, create, patch]
 - apiGroups: [""]
-  resources: [events]
-  verbs: [create, patch]
-- apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
 {{- end -}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,6 +79,10 @@ def run(arguments: argparse.Namespace) -> None:
         os.execvpe(words[0], words, cluster.environment())
 
 
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; errors of ours are told without a traceback."""
     try:
@@ -92,4 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # A terminated run cleans up as an interrupted one does. Both are set, as shells start
+    # background jobs with interrupts ignored.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
     sys.exit(main())

@@ -36,8 +36,6 @@ class Instance:
     machine: Process | None = None
     """First process of the namespaces that the cluster runs in, for the same level."""
     nodes: int = 0
-    made_folders: list[str] = field(default_factory=list)
-    """Folders outside ours that had to be created, removed again if they are empty."""
     processes: list[Process] = field(default_factory=list)
     is_ready: bool = False
 
@@ -52,11 +50,6 @@ class Instance:
     @property
     def logs(self) -> Path:
         return self.folder / "logs"
-
-    @property
-    def device(self) -> str:
-        """The outer end of the cluster's cable; its number is unique on the machine."""
-        return f"cascade-{self.network}"
 
     def process(self, name: str) -> Process:
         for process in self.processes:
@@ -82,7 +75,9 @@ def load(folder: Path) -> Instance | None:
     fields["folder"] = folder
     fields["machine"] = Process(**fields["machine"]) if fields["machine"] else None
     fields["processes"] = [Process(**each) for each in fields["processes"]]
-    return Instance(**fields)
+    # A cluster may have been started by another version of this package.
+    known = {each.name for each in dataclasses.fields(Instance)}
+    return Instance(**{name: value for name, value in fields.items() if name in known})
 
 
 def lock(folder: Path) -> AbstractContextManager[None]:

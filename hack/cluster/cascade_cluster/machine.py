@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from cascade_cluster import network, processes
+from cascade_cluster import fixed_folders, network, processes
 from cascade_cluster.commands import run
 from cascade_cluster.console import say
 from cascade_cluster.errors import ClusterError, CommandError
@@ -20,9 +20,6 @@ from cascade_cluster.network import Network
 CABLE = "uplink"
 """Name of the cable's inner end."""
 
-# containerd, its CNI library and the kubelet write here whatever their settings say. Inside, empty
-# file systems in memory cover them, which vanish with the namespaces.
-FIXED_FOLDERS = ("/run/containerd", "/var/lib/cni", "/var/lib/kubelet", "/var/log/containers")
 # The kernel's limit for the path of a Unix socket, less the longest name below the folder.
 MAX_FOLDER_LENGTH = 107 - len("/node-31/containerd.sock.ttrpc")
 
@@ -50,20 +47,10 @@ def create(launcher: Launcher, pause: Path, nodes: int) -> Network:
     processes.wait_for_program(child, pause)
     instance.machine = processes.observe("machine", child, log)
     instance.save()
-    _cover_fixed_folders(launcher)
+    fixed_folders.prepare(launcher.inside())
     net = _plug_in(launcher)
     _configure(launcher, net, nodes)
     return net
-
-
-def _cover_fixed_folders(launcher: Launcher) -> None:
-    instance = launcher.instance
-    for folder in FIXED_FOLDERS:
-        if not Path(folder).exists():
-            instance.made_folders.append(folder)
-            instance.save()
-            Path(folder).mkdir(parents=True)
-        run([*launcher.inside(), "mount", "-t", "tmpfs", "-o", "mode=0711", "cascade", folder])
 
 
 def _plug_in(launcher: Launcher) -> Network:
@@ -75,12 +62,10 @@ def _plug_in(launcher: Launcher) -> Network:
     instance = launcher.instance
     assert instance.machine is not None, "the namespaces exist by now"
     for number in network.candidates(network.present_routes()):
-        instance.network = number
-        instance.save()
         try:
             run(
                 [
-                    "ip", "link", "add", instance.device, "type", "veth",
+                    "ip", "link", "add", Network(number).device, "type", "veth",
                     "peer", "name", CABLE, "netns", str(instance.machine.pid),
                 ]
             )  # fmt: skip
@@ -88,15 +73,16 @@ def _plug_in(launcher: Launcher) -> Network:
             if "File exists" in error.why:
                 continue
             raise
+        instance.network = number
+        instance.save()
         return Network(number)
     raise ClusterError("No free network for the cluster.", "Others took the last ones meanwhile.")
 
 
 def _configure(launcher: Launcher, net: Network, nodes: int) -> None:
-    device = launcher.instance.device
-    run(["ip", "address", "add", f"{net.host}/24", "dev", device])
-    run(["ip", "link", "set", device, "up"])
-    run(["ip", "route", "add", net.all, "via", net.api, "dev", device])
+    run(["ip", "address", "add", f"{net.host}/24", "dev", net.device])
+    run(["ip", "link", "set", net.device, "up"])
+    run(["ip", "route", "add", net.all, "via", net.api, "dev", net.device])
     lines = [
         "link set lo up",
         f"address add {net.api}/24 dev {CABLE}",

@@ -22,6 +22,11 @@ class Network:
     number: int
 
     @property
+    def device(self) -> str:
+        """Name of the cable's outer end; 15 characters are allowed."""
+        return f"cascade-{self.number}"
+
+    @property
     def all(self) -> str:
         return f"10.{self.number}.0.0/16"
 

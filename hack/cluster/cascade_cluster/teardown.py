@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
 from pathlib import Path
 
-from cascade_cluster import processes
+from cascade_cluster import fixed_folders, processes
 from cascade_cluster.commands import wait_until
 from cascade_cluster.errors import ClusterError
-from cascade_cluster.instance import FOLDER_VARIABLE, Instance, load
+from cascade_cluster.instance import FOLDER_VARIABLE, load
+from cascade_cluster.network import Network
 from cascade_cluster.processes import Process
-
-CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 
 def remains(folder: Path) -> list[Process]:
@@ -55,37 +53,24 @@ def end_processes(folder: Path) -> None:
 
     wait_until(f"the end of the processes of {folder.name}", is_gone, timeout_seconds=30)
     if instance is not None and instance.network is not None:
-        _remove_traces(instance)
+        device = Network(instance.network).device
+        wait_until(
+            f"the removal of the network device {device}",
+            lambda: not Path("/sys/class/net", device).exists(),
+            timeout_seconds=15,
+        )
+    _remove_control_groups(folder)
+    fixed_folders.remove_unused()
 
 
-def _remove_traces(instance: Instance) -> None:
-    """What the kernel keeps after the processes are gone."""
-    wait_until(
-        f"the removal of the network device {instance.device}",
-        lambda: not Path("/sys/class/net", instance.device).exists(),
-        timeout_seconds=15,
-    )
-    _remove_control_groups(instance)
-    for made in reversed(instance.made_folders):
-        # Only if it is empty: somebody else may use it by now.
-        with contextlib.suppress(OSError):
-            os.rmdir(made)
-
-
-def _remove_control_groups(instance: Instance) -> None:
+def _remove_control_groups(folder: Path) -> None:
     """The groups of containers whose runtime died before it could remove them."""
-    tasks = instance.folder.glob("node-*/state/io.containerd.runtime.v2.task/k8s.io/*")
-    containers = [task.name for task in tasks]
-    # One hierarchy, or one per controller with the older version of control groups.
-    for root in [CONTROL_GROUPS, *CONTROL_GROUPS.glob("*/")]:
-        parent = root / "k8s.io"
-        for container in containers:
+    tasks = folder.glob("node-*/state/io.containerd.runtime.v2.task/k8s.io/*")
+    for container in [task.name for task in tasks]:
+        for parent in fixed_folders.container_groups():
             # Depth first, as a group with children cannot be removed.
             for path, _, _ in os.walk(parent / container, topdown=False):
                 _remove_control_group(Path(path))
-        # containerd makes the parent; other clusters may still have groups in it.
-        with contextlib.suppress(OSError):
-            parent.rmdir()
 
 
 def _remove_control_group(path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import yaml
 
 from . import kube, report, steps, trace, traffic
 
@@ -19,11 +20,22 @@ VALUES = Path(__file__).resolve().parent.parent / "values.yaml"
 SYSTEM = "cascade-system"
 NAMESPACE = "chat-demo"
 CASCADE = "chat"
-TIME_SCALE = 10.0
+TIME_SCALE = 5.0
 """Model seconds per wall-clock second; arrivals, latencies and windows are sped up together."""
+DENSITY = 2
+"""Parts of the trace laid over each other: the example expects 600 requests a minute."""
+TRACE_SECONDS = 60.0
+"""Model seconds of the trace that are sent before the shift."""
+OVERRIDES = {
+    "drift": {"windowSeconds": 30, "cooldownSeconds": 60},
+    "judge": {"deadlineMilliseconds": 5000},
+}
+"""What the demo sets beside the example: windows of seconds, patience on a machine of 2 cores."""
 CALIBRATION_PROMPTS = 420
 ENGINES = "app.kubernetes.io/component=engine"
 SEED = 20231116
+HARDEST = 0.3
+"""After the shift, difficulties are uniform between this and 1, before it between 0 and 1."""
 
 
 @dataclass
@@ -71,7 +83,9 @@ def start_uncalibrated(demo: Demo) -> None:
     with demo.progress.step("Applying examples/01-two-models/cascade.yaml"):
         manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         demo.api.apply(manifest, NAMESPACE)
-        demo.api.apply_file(EXAMPLE / "cascade.yaml", NAMESPACE)
+        manifest = yaml.safe_load((EXAMPLE / "cascade.yaml").read_text())
+        manifest["spec"] |= OVERRIDES
+        demo.api.apply(manifest, NAMESPACE)
         demo.progress.wait("cascade", lambda: _ready(demo.cascade()), 240)
     document = demo.plan()
     if document["verdict"] != "Uncalibrated":
@@ -121,9 +135,11 @@ def ask(demo: Demo) -> None:
 def send_trace(demo: Demo) -> None:
     """Real arrivals and lengths; measured visit ratios beside the predicted ones."""
     generator = random.Random(SEED + 1)
-    rows = trace.read()[:1000]
+    rows = [r for r in _rows() if r.arrival_seconds <= TRACE_SECONDS]
     tally = traffic.Tally()
-    with demo.progress.step("Sending the public trace (200 s of it, ten times as fast)"):
+    with demo.progress.step(
+        f"Sending {TRACE_SECONDS:.0f} s of a public trace, {TIME_SCALE:.0f} times as fast"
+    ):
         requests = trace.requests(rows, CASCADE, generator)
         asyncio.run(traffic.replay(demo.url, requests, TIME_SCALE, tally, asyncio.Event()))
     report.visits(demo.plan(), tally, TIME_SCALE)
@@ -142,7 +158,7 @@ def shift(demo: Demo) -> None:
     revision = demo.cascade()["status"]["plan"]["revision"]
     generator = random.Random(SEED + 2)
     requests = list(
-        trace.requests(trace.longer(trace.read()), CASCADE, generator, 0.45, first_index=10_000)
+        trace.requests(trace.longer(_rows()), CASCADE, generator, HARDEST, first_index=10_000)
     )
     tally = traffic.Tally()
     with _background(demo.url, requests, tally):
@@ -177,9 +193,14 @@ def next_commands(kubeconfig: Path) -> None:
     steps.say("  make demo-down   # stops and removes everything")
 
 
+def _rows() -> list[trace.TraceRow]:
+    return trace.denser(trace.read(), DENSITY)
+
+
 def _ready(cascade: dict[str, Any]) -> tuple[bool, str]:
     ready = kube.condition(cascade, "Ready")
-    applied = kube.is_true(cascade, "PlanApplied")
+    plan = cascade.get("status", {}).get("plan", {})
+    applied = bool(plan.get("revision")) and plan.get("applied") == plan.get("revision")
     stalled = kube.condition(cascade, "Stalled")
     if stalled.get("status") == "True":
         raise steps.DemoError(f"stalled: {stalled.get('reason')}: {stalled.get('message')}")

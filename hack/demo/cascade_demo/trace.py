@@ -44,6 +44,18 @@ def read(path: Path = TRACE) -> list[TraceRow]:
         ]
 
 
+def denser(rows: Sequence[TraceRow], factor: int) -> list[TraceRow]:
+    """``factor`` consecutive parts of the trace laid over each other: that many times the rate."""
+    size = len(rows) // factor
+    parts = [rows[i * size : (i + 1) * size] for i in range(factor)]
+    moved = [
+        TraceRow(row.arrival_seconds - part[0].arrival_seconds, row.input_tokens, row.output_tokens)
+        for part in parts
+        for row in part
+    ]
+    return sorted(moved, key=lambda row: row.arrival_seconds)
+
+
 def longer(rows: Sequence[TraceRow], share: float = 0.5) -> list[TraceRow]:
     """The ``share`` of rows with the longest answers, at the arrival times of all rows in turn."""
     kept = sorted(rows, key=lambda r: r.output_tokens, reverse=True)[: int(len(rows) * share)]

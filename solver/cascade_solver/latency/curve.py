@@ -96,8 +96,10 @@ class Curve:
         return float(self.stretched(np.array([rate]), stretch)[0])
 
     def exact(self, rate: float) -> Percentiles:
-        """One simulation at exactly this rate."""
+        """One simulation at exactly this rate; below the grid nobody queues, so the lowest grid
+        point serves there too."""
         self.simulations += 1
+        rate = max(rate, LOWEST_LOAD * self.saturation)
         run = simulate(
             self._machine, self._arrivals / rate, self._sample.inputs, self._sample.outputs
         )
