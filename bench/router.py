@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -105,13 +106,14 @@ def serve(folder: Path, engine_url: str, core: int) -> Served:
     process = subprocess.Popen(
         [sys.executable, "-m", "cascade_router", "serve", "--config", str(path),
          "--host", "127.0.0.1", "--port", str(port), "--admin-port", str(admin_port),
-         "--linger-seconds", "0", "--log-level", "warning", "--seed", "1"],
+         "--linger-seconds", "0", "--grace-seconds", "2", "--log-level", "warning", "--seed", "1"],
         env=os.environ | {"PYTHONPATH": "router"},
     )  # fmt: skip
     os.sched_setaffinity(process.pid, {core})
     deadline = time.monotonic() + 30
     while not is_ready(f"http://127.0.0.1:{admin_port}/ready"):
         if time.monotonic() > deadline:
+            process.kill()
             raise SystemExit("the router did not get ready within 30 s")
         time.sleep(0.1)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -121,8 +123,6 @@ def serve(folder: Path, engine_url: str, core: int) -> Served:
 
 
 def free_port() -> int:
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -192,7 +192,8 @@ async def run() -> None:
             rates = await load(served.port, served.worker)
         finally:
             served.process.send_signal(signal.SIGTERM)
-            served.process.wait()
+            # In a thread: the engine that open requests wait for lives on this loop.
+            await asyncio.to_thread(served.process.wait)
     median = statistics.median(rates)
     emit("hop_rps", median, "requests/s per core", None, (max(rates) - min(rates)) / median)
     emit("rss_idle_mb", idle, "MB", IDLE_MARK_MB, 0.0)

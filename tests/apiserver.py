@@ -2,13 +2,39 @@
 
 import json
 import ssl
-import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from cascade_cluster.commands import wait_until
 from cascade_cluster.handle import Cluster
+
+DEFINITION = Path(__file__).resolve().parents[1] / "crds" / "cascadeservices.yaml"
+CASCADES = "/apis/cascade-operator.io/v1alpha1"
+
+
+def install_definition(cluster: Cluster) -> None:
+    """Applies the custom resource definition and waits until its objects can be read, its schema
+    is published, and kubectl, which keeps what it knows of a server on disk, knows the kind."""
+    cluster.kubectl("apply", "-f", DEFINITION)
+    api = Api(cluster)
+    wait_until(
+        "cascadeservices are served",
+        lambda: api.send("GET", f"{CASCADES}/cascadeservices", None)[0] == 200,
+        timeout_seconds=30,
+    )
+    wait_until(
+        "the schema of cascadeservices is published",
+        lambda: "paths" in api.send("GET", f"/openapi/v3{CASCADES}", None)[1],
+        timeout_seconds=30,
+    )
+    wait_until(
+        "kubectl knows cascadeservices",
+        lambda: "cascadeservices" in cluster.kubectl("api-resources", "--output=name"),
+        timeout_seconds=30,
+    )
 
 
 @dataclass(frozen=True)
@@ -30,7 +56,10 @@ class Api:
         if user:
             headers["Impersonate-User"] = user
         request = urllib.request.Request(
-            self.cluster.url + path, method=method, data=json.dumps(body).encode(), headers=headers
+            self.cluster.url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers=headers,
         )
         context = ssl.create_default_context(cafile=str(self.cluster.ca))
         try:
@@ -38,17 +67,11 @@ class Api:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
-                return error.code, json.load(error)
+                text = error.read().decode()
+            # A path that nobody serves is answered in plain text.
+            return error.code, json.loads(text) if text.startswith("{") else {"message": text}
 
     def create(self, document: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """A CascadeService as a dry run: everything but the storing, unknown fields refused."""
-        path = (
-            f"/apis/cascade-operator.io/v1alpha1/namespaces/{self.namespace}/cascadeservices"
-            "?dryRun=All&fieldValidation=Strict"
-        )
-        for _ in range(50):
-            code, answer = self.send("POST", path, document)
-            if code not in (404, 429):  # the new kind is not served yet
-                return code, answer
-            time.sleep(0.1)
-        raise AssertionError(f"cascadeservices are not served: {answer}")
+        path = f"{CASCADES}/namespaces/{self.namespace}/cascadeservices"
+        return self.send("POST", f"{path}?dryRun=All&fieldValidation=Strict", document)

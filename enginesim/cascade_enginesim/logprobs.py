@@ -5,7 +5,6 @@ answers: one signal then tells right from wrong with AUROC = Phi(SEPARATION / sq
 """
 
 import functools
-import itertools
 import math
 from typing import Any
 
@@ -16,9 +15,11 @@ BASE_LOGIT = 1.6
 """Logit of the chosen token's probability for an answer of average confidence."""
 CONFIDENCE_WEIGHT = 0.55
 TOKEN_NOISE = 0.45
-LEVELS = 32
-"""Probabilities are rounded to this many steps, so that equal tokens share one object."""
+SMALLEST_SHARE = 1e-9
+DECIMALS = 6
+"""Of a log-probability on the wire."""
 
+SPACED = tuple(" " + word for word in tokens.WORDS)
 NOISE = tuple(quality.normal(0, "token noise", i) for i in range(256))
 
 
@@ -33,36 +34,49 @@ def probabilities(seed: int, model: str, prompt: str, sure: float, length: int) 
     """Probability of each chosen token, between 0 and 1."""
     start = int(quality.draw(seed, "noise", model, prompt) * len(NOISE))
     base = BASE_LOGIT + CONFIDENCE_WEIGHT * sure
-    found = []
-    for i in range(length):
-        logit = base + TOKEN_NOISE * NOISE[(start + i) % len(NOISE)]
-        found.append((1 + round((LEVELS - 2) / (1 + math.exp(-logit)))) / LEVELS)
-    return found
+    return [
+        1 / (1 + math.exp(-(base + TOKEN_NOISE * NOISE[(start + i) % len(NOISE)])))
+        for i in range(length)
+    ]
 
 
-@functools.lru_cache(maxsize=4_096)
 def alternatives(chosen: str, probability: float, top: int) -> tuple[tuple[str, float], ...]:
     """(token, log-probability) of the ``top`` likeliest, the chosen one among them."""
     if top < 1:
         return ()
-    size, start = len(tokens.WORDS), sum(chosen.encode())
-    others = (" " + tokens.WORDS[(start + i) % size] for i in range(size))
-    found = [(chosen, math.log(probability))]
-    for rank, other in enumerate(itertools.islice((o for o in others if o != chosen), top - 1)):
-        share = (1.0 - probability) * 0.6 * 0.4**rank
-        found.append((other, math.log(max(share, 1e-9))))
+    rest = 1.0 - probability
+    found = [(chosen, _logarithm(probability))]
+    for rank, other in enumerate(_others(chosen, top - 1)):
+        found.append((other, _logarithm(rest * 0.6 * 0.4**rank)))
     return tuple(sorted(found, key=lambda pair: -pair[1]))
 
 
-@functools.lru_cache(maxsize=4_096)
+@functools.lru_cache(maxsize=1024)
+def _others(chosen: str, count: int) -> tuple[str, ...]:
+    """Other words than the chosen one, in an order that belongs to it."""
+    start, size = sum(chosen.encode()), len(SPACED)
+    around = [SPACED[(start + i) % size] for i in range(count + 1)]
+    return tuple(word for word in around if word != chosen)[:count]
+
+
+@functools.lru_cache(maxsize=1024)
+def _bytes(text: str) -> list[int]:
+    """The bytes of a token; shared between answers, never to be changed."""
+    return list(text.encode())
+
+
+def _logarithm(probability: float) -> float:
+    return round(math.log(max(probability, SMALLEST_SHARE)), DECIMALS)
+
+
 def chat_entry(text: str, probability: float, top: int) -> dict[str, Any]:
-    """One entry of ``logprobs.content``; shared between answers, never to be changed."""
+    """One entry of ``logprobs.content``."""
     return {
         "token": text,
-        "bytes": list(text.encode()),
-        "logprob": math.log(probability),
+        "bytes": _bytes(text),
+        "logprob": _logarithm(probability),
         "top_logprobs": [
-            {"token": token, "bytes": list(token.encode()), "logprob": logprob}
+            {"token": token, "bytes": _bytes(token), "logprob": logprob}
             for token, logprob in alternatives(text, probability, top)
         ],
     }
@@ -79,7 +93,7 @@ def completion_block(
     pairs = list(zip(texts, chosen, strict=True))
     return {
         "text_offset": offsets,
-        "token_logprobs": [math.log(p) for p in chosen],
+        "token_logprobs": [_logarithm(p) for p in chosen],
         "tokens": texts,
         "top_logprobs": [dict(alternatives(t, p, top)) for t, p in pairs] if top else [],
     }

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 SLOPE = 0.12
 """Width of the step from solvable to unsolvable, in units of difficulty (0 to 1)."""
 
-GOOD, POOR = (0.88, 1.0), (0.07, 0.37)
+GOOD, POOR = (0.88, 1.0), (0.05, 0.65)
 """Ranges of an answer's quality (0 to 1) when it is correct and when it is not."""
 
 DIFFICULTY = re.compile(r"\[difficulty=(\d*\.?\d+)\]")
@@ -80,12 +80,13 @@ def _share_correct(able: float) -> float:
 def default_points(parameters: float) -> float:
     """Mean points of a model of this many parameters: 62 at 8B, 82 at 70B, 90 at 671B.
 
-    Straight lines in the logarithm between these three, continued outside them.
+    Straight lines in the logarithm between these three, continued outside them, as far as answers
+    can average to (see ``ability``).
     """
     known = ((8e9, 62.0), (70e9, 82.0), (671e9, 90.0))
     (x0, y0), (x1, y1) = known[:2] if parameters < known[1][0] else known[1:]
     weight = math.log(parameters / x0) / math.log(x1 / x0)
-    return min(94.0, max(25.0, y0 + weight * (y1 - y0)))
+    return min(93.0, max(38.0, y0 + weight * (y1 - y0)))
 
 
 def is_correct(seed: int, model: str, prompt: str, able: float, choice: int = 0) -> bool:

@@ -27,7 +27,7 @@ class KubeError(Exception):
 class Api(Protocol):
     """What the watch calls; a test puts a recording stand-in here."""
 
-    async def list(self, path: str, selector: str = "") -> list[dict[str, Any]]: ...
+    async def collection(self, path: str, selector: str = "") -> list[dict[str, Any]]: ...
 
     async def get(self, path: str) -> dict[str, Any]: ...
 
@@ -59,7 +59,7 @@ class Kube:
     async def close(self) -> None:
         await self._api.close()
 
-    async def list(self, path: str, selector: str = "") -> list[dict[str, Any]]:
+    async def collection(self, path: str, selector: str = "") -> list[dict[str, Any]]:
         """All objects of a collection, page by page; raises ``KubeError``."""
         found: list[dict[str, Any]] = []
         params = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})

@@ -98,7 +98,7 @@ class Watch:
         paths = [f"{group}/namespaces/{name}/{plural}" for name in namespaces]
         found: list[dict[str, Any]] = []
         for path in paths or [f"{group}/{plural}"]:
-            found += await self._api.list(path, selector)
+            found += await self._api.collection(path, selector)
         return found
 
     def _parsed(self, body: Mapping[str, Any]) -> Cascade | None:

@@ -9,11 +9,13 @@ from typing import Any
 
 import structlog
 
-from . import errors, metrics, names, views
+from . import errors, kube, metrics, names, views
 from .cache import Cache, version_of
 from .kube import Body, Kube
 from .observation import SetView
 from .observe import Caches
+
+PRUNED = (kube.SERVICE.kind, kube.DISRUPTION_BUDGET.kind, kube.NETWORK_POLICY.kind)
 
 log = structlog.get_logger(__name__)
 
@@ -83,13 +85,12 @@ class Writer:
         await self.delete(self._caches.sets, dict(view.manifest))
 
     async def prune(self, owner_uid: str, namespace: str, name: str, kept: Iterable[Body]) -> int:
-        """Deletes children that are no longer rendered; the sets follow the hand-over instead."""
+        """Deletes children that are no longer rendered, of the kinds that come and go with the
+        spec; the sets follow the hand-over instead."""
         wanted = {(m["kind"], m["metadata"]["name"]) for m in kept}
-        wanted |= {("ConfigMap", names.plan(name)), ("ConfigMap", names.router(name))}
         pruned = 0
-        for kind, cache in self._caches.children().items():
-            if cache is self._caches.sets:
-                continue
+        for kind in PRUNED:
+            cache = self._caches.children()[kind]
             for body in self._caches.of_cascade(cache, namespace, name):
                 is_wanted = (kind, body["metadata"]["name"]) in wanted
                 if not is_wanted and is_owned(body, owner_uid):

@@ -56,10 +56,6 @@ class Table:
     header: Header
     columns: Mapping[str, Columns]
 
-    @property
-    def rows(self) -> int:
-        return len(next(iter(self.columns.values())).score)
-
     def stale_reason(self, templates: Collection[str], revisions: Mapping[str, str]) -> str:
         """Why this table no longer describes the cascade, in words; empty when it does.
 

@@ -12,14 +12,16 @@ KEPT = "kept although the traffic drifted"
 
 
 def cause(
-    record: plan_record.PlanRecord | None,
+    stored: plan_record.Stored,
     inputs: Mapping[str, str],
     drift: live_load.Drift | None,
     usable_gpus: int,
 ) -> tuple[plan_record.Reason, str] | None:
     """Why a plan is needed: reason and words; ``None`` when the one in force still answers."""
+    record = stored.record
     if record is None:
-        return "FirstPlan", "first plan of this cascade"
+        lost = f"; the stored one cannot be read: {stored.fault}" if stored.fault else ""
+        return "FirstPlan", f"first plan of this cascade{lost}"
     changed = {kind for kind, value in inputs.items() if record.inputs.get(kind) != value}
     if changed & {"spec", "workload"}:
         return "SpecChanged", "the spec changed"

@@ -17,6 +17,8 @@ from cascade_solver import problem as problems
 from . import errors
 
 MODULE = "cascade_operator.planner_child"
+OUT_OF_MEMORY = ("MemoryError", "emory allocation", "bad_alloc", "Cannot allocate memory")
+"""How Python and its native libraries say that they ran into the limit."""
 ERROR_BYTES = 4096
 """How much of the child's standard error is kept: its end says what went wrong."""
 
@@ -97,8 +99,8 @@ def _last_words(stderr: bytes, code: int | None) -> str:
     last = lines[-1] if lines else "nothing on standard error"
     if code is not None and code < 0:
         return f"the planner was ended by signal {signal.Signals(-code).name}: {last}"
-    if "MemoryError" in last:
-        return "the planner ran out of memory; raise the chart's planning.memoryMiB"
+    if any(words in last for words in OUT_OF_MEMORY):
+        return f"the planner ran out of memory; raise the chart's planning.memoryMiB ({last})"
     return f"the planner failed with exit code {code}: {last}"
 
 

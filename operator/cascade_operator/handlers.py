@@ -90,6 +90,9 @@ def _configure(settings: kopf.OperatorSettings) -> None:
     settings.watching.client_timeout = 320
     settings.watching.connect_timeout = 10
     settings.execution.max_workers = 1
+    # Handlers only mark: nothing is worth waiting for at the end.
+    settings.queueing.exit_timeout = 0.2
+    settings.queueing.idle_timeout = 1.0
     settings.persistence.finalizer = f"{names.GROUP}/unused"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=names.GROUP)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=names.GROUP)

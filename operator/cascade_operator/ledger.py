@@ -126,7 +126,8 @@ class Claim:
     """What another cascade on the same GPUs holds and wants.
 
     ``planned`` is ``None`` while it has no plan yet; ``refused``: it was told that it cannot have
-    one; ``ceiling``: its own limit.
+    one; ``ceiling``: its own limit; ``elsewhere``: GPUs that its pods hold on nodes outside the
+    pool in question.
     """
 
     key: str
@@ -136,6 +137,7 @@ class Claim:
     planned: int | None
     refused: bool
     ceiling: int
+    elsewhere: int = 0
 
     def is_elder_than(self, created: str, uid: str) -> bool:
         """Ties in creation time go to the lesser UID (decisions.md section 5)."""
@@ -144,8 +146,7 @@ class Claim:
     def promised(self, created: str, uid: str) -> int:
         """GPUs to leave to it: what it holds or plans to hold; an elder that has not planned yet
         comes first and may take all that it is allowed to."""
-        if self.planned is not None:
-            return max(self.committed, self.planned)
-        if self.is_elder_than(created, uid) and not self.refused:
-            return max(self.committed, self.ceiling)
-        return self.committed
+        wanted = self.planned or 0
+        if self.planned is None and self.is_elder_than(created, uid) and not self.refused:
+            wanted = self.ceiling
+        return max(0, max(self.committed, wanted) - self.elsewhere)

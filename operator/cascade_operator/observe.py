@@ -141,30 +141,37 @@ def claims(caches: Caches, body: Body) -> list[ledger.Claim]:
     """Other cascades on the same GPUs, elder ones first."""
     resource = _pool_of(body).get("resourceName", "nvidia.com/gpu")
     own = body["metadata"]["uid"]
+    pool = {
+        node["metadata"]["name"]
+        for node in _pool_nodes(caches, _pool_of(body).get("nodeSelector") or {})
+    }
     found = [
-        _claim(caches, other, resource)
+        _claim(caches, other, resource, pool)
         for other in caches.cascades.all()
         if other["metadata"]["uid"] != own and _overlaps(caches, body, other)
     ]
     return sorted(found, key=lambda claim: (claim.created, claim.uid))
 
 
-def _claim(caches: Caches, other: Body, resource: str) -> ledger.Claim:
+def _claim(caches: Caches, other: Body, resource: str, pool: set[str]) -> ledger.Claim:
     metadata = other["metadata"]
     namespace, name = metadata["namespace"], metadata["name"]
     plan = caches.config_maps.get(namespace, names.plan(name))
     planned = views.annotations(plan).get(names.ANNOTATION_GPUS) if plan else None
     limit = _pool_of(other).get("limit")
+    sets = sets_of(caches, namespace, name, resource, frozenset())
+    held = _by_node(pod for view in sets for pod in view.pods)
     return ledger.Claim(
         key=f"{namespace}/{name}",
         created=metadata.get("creationTimestamp", ""),
         uid=metadata["uid"],
-        committed=ledger.committed(sets_of(caches, namespace, name, resource, frozenset())),
+        committed=ledger.committed(sets),
         planned=int(planned) if planned and planned.isdigit() else None,
         refused="deletionTimestamp" in metadata
         or views.condition(other, "PlanReady").get("status") == "False"
         or views.condition(other, "Stalled").get("status") == "True",
         ceiling=limit if limit is not None else _pool_size(caches, other, resource),
+        elsewhere=sum(gpus for node, gpus in held.items() if node not in pool) if pool else 0,
     )
 
 

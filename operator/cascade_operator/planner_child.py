@@ -9,9 +9,6 @@ from typing import Any
 from cascade_solver import errors
 from cascade_solver.problem import Problem
 
-IMPORTS_MIB = 2048
-"""Address space that interpreter and libraries map without using it."""
-
 
 def main(arguments: list[str]) -> int:
     """``MEMORY_MIB CPU_SECONDS``: writes ``{"plan": ...}`` or ``{"error": {kind, message, ...}}``.
@@ -28,11 +25,12 @@ def main(arguments: list[str]) -> int:
 
 
 def _limit(memory_mib: int, cpu_seconds: int) -> None:
-    """``memory_mib`` bounds writable private memory; a runaway plan fails here, not in the node."""
+    """``memory_mib`` bounds private writable memory; a runaway plan fails here, not in the node.
+
+    Address space is no measure: native libraries map gigabytes that they never touch.
+    """
     data = memory_mib * 2**20
-    space = data + IMPORTS_MIB * 2**20
     resource.setrlimit(resource.RLIMIT_DATA, (data, data))
-    resource.setrlimit(resource.RLIMIT_AS, (space, space))
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 

@@ -85,7 +85,7 @@ def decide(spec: CascadeSpec, observation: Observation, settings: DriftSettings)
     record = stored.record
     try:
         draft = drafting.draft(spec, observation, stored)
-        cause = changes.cause(record, draft.inputs, draft.drift, observation.pool.usable)
+        cause = changes.cause(stored, draft.inputs, draft.drift, observation.pool.usable)
         if cause is None:
             return KeepPlan(record, "Unchanged", "the plan in force answers spec, pool and traffic")
         if spec.plan_policy.paused:

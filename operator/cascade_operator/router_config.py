@@ -69,6 +69,7 @@ def build(
         ),
         when_unavailable=spec.router.when_unavailable,
         allowed_engine_fields=spec.router.allowed_engine_fields,
+        allowed_image_hosts=spec.router.allowed_image_hosts,
         allow_forced_model=spec.router.forced_models == "Allow",
         input_edges=record.plan.workload.input_edges,
     )

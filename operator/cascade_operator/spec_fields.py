@@ -307,6 +307,7 @@ class Router(Section):
     when_unavailable: Literal["Fail", "Skip", "Answer"] = "Fail"
     forced_models: Literal["Allow", "Refuse"] = "Allow"
     allowed_engine_fields: tuple[EngineField, ...] = ()
+    allowed_image_hosts: tuple[str, ...] = ()
     timeouts: RouterTimeouts = RouterTimeouts()
     limits: RouterLimits = RouterLimits()
 

@@ -63,6 +63,7 @@ def _serve(args: argparse.Namespace) -> int:
 
     from . import logs, supervisor
     from .acknowledgement import Identity
+    from .errors import KubeError
     from .workers import WorkerOptions
 
     identity = None
@@ -92,7 +93,11 @@ def _serve(args: argparse.Namespace) -> int:
         grace_seconds=args.grace_seconds,
     )
     logs.configure("supervisor", args.log_level)
-    uvloop.run(supervisor.Supervisor(options).run())
+    try:
+        uvloop.run(supervisor.Supervisor(options).run())
+    except KubeError as error:
+        print(f"cascade-router serve: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -3,13 +3,13 @@
 import asyncio
 import dataclasses
 import random
-import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import orjson
 import structlog
 
+from . import exchange as exchanges
 from . import openai, upstream
 from .balance import Replica
 from .budgets import RetryBudget
@@ -52,7 +52,7 @@ class OpenCall:
         call: Call,
         replica: Replica,
         rid: str,
-        exchange: upstream.Exchange,
+        exchange: exchanges.Exchange,
         started: float,
     ) -> None:
         self._backend = backend
@@ -69,7 +69,7 @@ class OpenCall:
         """The whole body; raises ``RouterError``."""
         try:
             return await self._exchange.read(limit)
-        except upstream.UpstreamError as error:
+        except exchanges.UpstreamError as error:
             raise self._backend.failed(self._call, self.replica, error) from None
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -77,7 +77,7 @@ class OpenCall:
         try:
             async for chunk in self._exchange.chunks():
                 yield chunk
-        except upstream.UpstreamError as error:
+        except exchanges.UpstreamError as error:
             raise self._backend.failed(self._call, self.replica, error) from None
 
     def close(self, reason: str = "unfinished") -> None:
@@ -136,18 +136,18 @@ class EngineBackend:
         if replica.in_flight == 0:
             self.on_idle(replica)
 
-    def failed(self, call: Call, replica: Replica, error: upstream.UpstreamError) -> RouterError:
+    def failed(self, call: Call, replica: Replica, error: exchanges.UpstreamError) -> RouterError:
         """Count a transport failure and name it for the client."""
-        if isinstance(error, upstream.AnswerTooLargeError | upstream.StaleError):
-            replica.breaker.release()
+        if isinstance(error, exchanges.AnswerTooLargeError | exchanges.StaleError):
+            replica.breakers[call.kind].release()
         else:
-            replica.breaker.fail(self._clock())
+            replica.breakers[call.kind].fail(self._clock())
         self._metrics.attempts.labels(call.model, call.kind, error.kind).inc()
         log.warning("engine call failed", model=call.model, pod=replica.pod, kind=call.kind,
                     error=str(error))  # fmt: skip
-        if isinstance(error, upstream.AnswerTooLargeError):
+        if isinstance(error, exchanges.AnswerTooLargeError):
             return AnswerTooLargeError(f"{call.model}: {error}")
-        if isinstance(error, upstream.UpstreamTimeoutError):
+        if isinstance(error, exchanges.UpstreamTimeoutError):
             return GatewayTimeoutError(f"{call.model}: the engine did not answer: {error}")
         return BadGatewayError(f"{call.model}: the engine failed: {error}")
 
@@ -167,7 +167,7 @@ class EngineBackend:
 
     def _choose(self, call: Call, exclude: Replica | None) -> Replica:
         pool = self._directory.pool(call.model)
-        replica = pool.choose(self._rng, self._clock(), exclude)
+        replica = pool.choose(self._rng, self._clock(), exclude, call.kind)
         if replica is not None:
             return replica
         if exclude is not None:
@@ -181,25 +181,26 @@ class EngineBackend:
 
     async def _try(self, call: Call, replica: Replica, *, may_retry: bool) -> OpenCall | None:
         """One attempt; ``None`` when another one may follow."""
-        rid = uuid.UUID(int=self._rng.getrandbits(128), version=4).hex
+        # Engines match ids by prefix: fixed length, a new one for each attempt.
+        rid = f"{self._rng.getrandbits(128):032x}"
         headers = [*call.headers, ("x-override-rid", rid)]
         started = self._clock()
         replica.in_flight += 1
-        replica.breaker.begin(started)
+        replica.breakers[call.kind].begin(started)
         try:
             exchange = await self._client.open(
                 replica.address, "POST", call.path, headers, call.body, call.timeouts
             )
-        except upstream.UpstreamError as error:
+        except exchanges.UpstreamError as error:
             self.settle(call, replica, started)
             outcome = self.failed(call, replica, error)
-            if not isinstance(error, upstream.ConnectError):
+            if not isinstance(error, exchanges.ConnectError):
                 self.abort(replica, rid, call.headers, error.kind)
             if may_retry and _may_repeat(error) and self._take_retry(call, replica, error.kind):
                 return None
             raise outcome from None
         except BaseException:
-            replica.breaker.release()
+            replica.breakers[call.kind].release()
             self.settle(call, replica, started)
             self.abort(replica, rid, call.headers, "cancelled")
             raise
@@ -215,17 +216,17 @@ class EngineBackend:
 
     def _judge_status(self, call: Call, replica: Replica, status: int) -> None:
         if status >= 500 and status not in _BACK_PRESSURE:
-            replica.breaker.fail(self._clock())
+            replica.breakers[call.kind].fail(self._clock())
         elif status < 400:
-            replica.breaker.succeed()
+            replica.breakers[call.kind].succeed()
         else:
-            replica.breaker.release()
+            replica.breakers[call.kind].release()
         outcome = "ok" if status < 400 else str(status)
         self._metrics.attempts.labels(call.model, call.kind, outcome).inc()
 
     def _has_other(self, call: Call, replica: Replica) -> bool:
         pool = self._directory.pool(call.model)
-        return pool.choose(self._rng, self._clock(), replica) is not None
+        return pool.choose(self._rng, self._clock(), replica, call.kind) is not None
 
     def _take_retry(self, call: Call, replica: Replica, reason: str) -> bool:
         if not self._retries.take():
@@ -245,15 +246,15 @@ class EngineBackend:
                 await exchange.read(openai.ERROR_BYTES)
             finally:
                 exchange.close()
-        except upstream.UpstreamError as error:
+        except exchanges.UpstreamError as error:
             # The engine finds the closed connection by itself; this only makes it faster.
             log.info("abort not delivered", pod=replica.pod, rid=rid, error=str(error))
 
 
-def _may_repeat(error: upstream.UpstreamError) -> bool:
+def _may_repeat(error: exchanges.UpstreamError) -> bool:
     """Whether a second attempt is allowed: the engine has given nothing of an answer."""
-    if isinstance(error, upstream.ConnectError):
+    if isinstance(error, exchanges.ConnectError):
         return True
-    if isinstance(error, upstream.ResetError):
+    if isinstance(error, exchanges.ResetError):
         return not error.had_head
     return error.kind in ("timeout_connect", "timeout_first_byte")

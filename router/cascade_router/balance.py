@@ -13,7 +13,7 @@ _DRAWS = 8
 class Replica:
     """One engine at one address. ``in_flight`` counts our own open calls."""
 
-    __slots__ = ("address", "breaker", "in_flight", "listed", "model", "pod", "uid", "weight")
+    __slots__ = ("address", "breakers", "in_flight", "listed", "model", "pod", "uid", "weight")
 
     def __init__(self, model: str, pod: str, uid: str, address: str, weight: float = 1.0) -> None:
         self.model = model
@@ -25,7 +25,8 @@ class Replica:
         self.listed = True
         """Whether plan and endpoints still name it; one that is not only finishes."""
         self.in_flight = 0
-        self.breaker = Breaker()
+        self.breakers = {"answer": Breaker(), "judge": Breaker()}
+        """By kind of call: an engine that cannot judge may well answer."""
 
 
 class Pool:
@@ -38,7 +39,7 @@ class Pool:
         self._cumulative = list(itertools.accumulate(r.weight for r in self.replicas))
 
     def choose(
-        self, rng: random.Random, now: float, exclude: Replica | None = None
+        self, rng: random.Random, now: float, exclude: Replica | None = None, kind: str = "answer"
     ) -> Replica | None:
         """A replica whose breaker admits a call, other than ``exclude``; ``None`` if there is none.
 
@@ -47,11 +48,11 @@ class Pool:
         """
         if len(self.replicas) == 1:
             only = self.replicas[0]
-            return only if only is not exclude and only.breaker.admits(now) else None
-        first = self._draw(rng, now, exclude, None)
+            return only if only is not exclude and only.breakers[kind].admits(now) else None
+        first = self._draw(rng, now, kind, (exclude,))
         if first is None:
             return None
-        second = self._draw(rng, now, exclude, first)
+        second = self._draw(rng, now, kind, (exclude, first))
         if second is None:
             return first
         if second.in_flight / second.weight < first.in_flight / first.weight:
@@ -59,7 +60,7 @@ class Pool:
         return first
 
     def _draw(
-        self, rng: random.Random, now: float, exclude: Replica | None, other: Replica | None
+        self, rng: random.Random, now: float, kind: str, but: tuple[Replica | None, ...]
     ) -> Replica | None:
         if not self.replicas:
             return None
@@ -67,11 +68,9 @@ class Pool:
         for _ in range(_DRAWS):
             index = bisect.bisect_right(self._cumulative, rng.random() * total)
             candidate = self.replicas[min(index, len(self.replicas) - 1)]
-            if candidate is not exclude and candidate is not other:
-                if candidate.breaker.admits(now):
-                    return candidate
+            if candidate not in but and candidate.breakers[kind].admits(now):
+                return candidate
         for candidate in self.replicas:
-            if candidate is not exclude and candidate is not other:
-                if candidate.breaker.admits(now):
-                    return candidate
+            if candidate not in but and candidate.breakers[kind].admits(now):
+                return candidate
         return None

@@ -6,16 +6,16 @@ import datetime
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import orjson
 import structlog
+import uvloop
 
 from . import calibration_table as tables
 from . import judges, openai, relay, reload
+from . import prompts as prompt_file
 from .backends import Call, EngineBackend
 from .calibration_table import Cell, Header
 from .config import RoutedModel, RouterConfig, StaticEndpoint
@@ -23,7 +23,7 @@ from .endpoints import Directory
 from .errors import KubeError, RouterError
 from .judges import LiveJudge
 from .metrics import Metrics
-from .openai import Ask
+from .prompts import Prompt
 from .upstream import Client
 
 log = structlog.get_logger()
@@ -54,33 +54,6 @@ class Store(Protocol):
 
     async def finish(self, text: str) -> None:
         """The table is complete."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """One line of the prompts file. ``max_tokens`` ``None``: the engine's own limit."""
-
-    id: str
-    messages: list[dict[str, Any]]
-    max_tokens: int | None
-
-
-def read_prompts(lines: Iterable[str]) -> list[Prompt]:
-    """Parse the prompts file; raises ``CalibrationError`` naming line and field."""
-    prompts: list[Prompt] = []
-    seen: dict[str, int] = {}
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            prompt = _prompt(line, number)
-            if prompt.id in seen:
-                raise CalibrationError(
-                    f"line {number}: id {prompt.id!r} stands in line {seen[prompt.id]} already"
-                )
-            seen[prompt.id] = number
-            prompts.append(prompt)
-    if not prompts:
-        raise CalibrationError("the prompts file has no prompt")
-    return prompts
 
 
 def calibrated(config: RouterConfig) -> RouterConfig:
@@ -151,7 +124,7 @@ class Calibration:
         raise AssertionError("the last try returns or raises")
 
     async def _cell(self, prompt: Prompt, model: RoutedModel) -> Cell:
-        config, ask = self._config, _ask(prompt)
+        config, ask = self._config, prompt_file.ask(prompt)
         body = ask.upstream_body(model.name, with_logprobs=True)
         opened = await self._backend.open(
             Call(model.name, openai.CHAT, body, ask.headers, config.timeouts)
@@ -300,12 +273,13 @@ def main(args: argparse.Namespace) -> int:
     logs.configure("calibrate", args.log_level)
     try:
         config = reload.parse(args.config.read_text())
-        prompts = read_prompts(args.prompts.read_text().splitlines())[: args.limit]
-        failures = asyncio.run(_main(args, config, prompts))
+        prompts = prompt_file.read_prompts(args.prompts.read_text().splitlines())[: args.limit]
+        failures = uvloop.run(_main(args, config, prompts))
     except (
         OSError,
         reload.BadConfigError,
         CalibrationError,
+        prompt_file.PromptError,
         tables.TableError,
         KubeError,
     ) as error:
@@ -345,35 +319,3 @@ async def _main(
     finally:
         if close is not None:
             await close()
-
-
-def _ask(prompt: Prompt) -> Ask:
-    body: dict[str, Any] = {"messages": prompt.messages}
-    if prompt.max_tokens is not None:
-        body["max_tokens"] = prompt.max_tokens
-    return Ask(
-        path=openai.CHAT,
-        body=body,
-        headers=[("content-type", "application/json")],
-        request_id=f"calibrate-{prompt.id}",
-        forced=None,
-        is_stream=False,
-        wants_usage=False,
-        client_top_logprobs=None,
-        max_tokens=prompt.max_tokens,
-    )
-
-
-def _prompt(line: str, number: int) -> Prompt:
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise CalibrationError(f"line {number}: not JSON: {error}") from None
-    if not isinstance(value, dict) or not isinstance(value.get("id"), str) or not value["id"]:
-        raise CalibrationError(f"line {number}: id: must be a text that is not empty")
-    if not isinstance(value.get("messages"), list) or not value["messages"]:
-        raise CalibrationError(f"line {number}: messages: must be a list of at least one message")
-    max_tokens = value.get("max_tokens")
-    if max_tokens is not None and (not isinstance(max_tokens, int) or max_tokens < 1):
-        raise CalibrationError(f"line {number}: max_tokens: {max_tokens!r} is no whole number >= 1")
-    return Prompt(value["id"], value["messages"], max_tokens)

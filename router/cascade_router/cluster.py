@@ -54,19 +54,28 @@ class ConfigFollower:
         """For ever: read, then watch; the last text stays in force whatever fails."""
         while True:
             try:
-                found = await self._kube.get(f"{self._base}/{self._name}")
-                self._take(found)
+                selector = {"fieldSelector": f"metadata.name={self._name}"}
+                found = await self._read()
+                if found is not None:
+                    self._take(found)
+                    selector["resourceVersion"] = found["metadata"]["resourceVersion"]
                 self._pause.reset()
-                selector = {
-                    "fieldSelector": f"metadata.name={self._name}",
-                    "resourceVersion": found["metadata"]["resourceVersion"],
-                }
+                # Without a version the watch begins with what exists, so a ConfigMap that is not
+                # there yet is seen when it comes.
                 async for kind, changed in self._kube.watch(self._base, selector):
                     if kind in ("ADDED", "MODIFIED"):
                         self._take(changed)
             except KubeError as error:
                 log.warning("cannot follow the plan", configmap=self._name, error=str(error))
                 await self._pause.wait()
+
+    async def _read(self) -> dict[str, Any] | None:
+        try:
+            return await self._kube.get(f"{self._base}/{self._name}")
+        except KubeError as error:
+            if error.status == 404:
+                return None
+            raise
 
     def _take(self, configmap: dict[str, Any]) -> None:
         text = (configmap.get("data") or {}).get(CONFIG_KEY)
@@ -108,6 +117,8 @@ class EndpointFollower:
             renamed = asyncio.ensure_future(self._renamed.wait())
             try:
                 await asyncio.wait({watching, renamed}, return_when=asyncio.FIRST_COMPLETED)
+                if watching.done():
+                    watching.result()
             finally:
                 watching.cancel()
                 renamed.cancel()

@@ -146,6 +146,8 @@ class RouterConfig(Document):
     window: WindowConfig = WindowConfig()
     when_unavailable: Literal["Fail", "Skip", "Answer"] = "Fail"
     allowed_engine_fields: tuple[str, ...] = ()
+    allowed_image_hosts: tuple[str, ...] = ()
+    """Hosts that engines may fetch images, audio and video from; inline data always pass."""
     allow_forced_model: bool = True
     input_edges: tuple[float, ...] = Field(default=(), max_length=4)
     """Inner edges of the plan's 5 input-length bins, tokens: windows count in the same bins."""

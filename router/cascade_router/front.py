@@ -84,6 +84,8 @@ class Front:
         """Stop accepting, give open requests ``grace_seconds``, then cut them."""
         if self._listener is not None:
             self._listener.close()
+        # Idle keep-alive connections end now; waiting for them would take the whole grace.
+        self._server.pre_shutdown()
         await self._server.shutdown(grace_seconds)
 
     def _request(
@@ -97,6 +99,8 @@ class Front:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         client = _StreamClient(request, self._is_closing)
         try:
+            if request.headers.get("Expect", "").lower() == "100-continue":
+                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             body = await request.read()
             headers = list(request.headers.items())
             ours = Request(request.method, request.path, headers, body)

@@ -1,5 +1,6 @@
 """Shapes of the OpenAI API: parsing requests, changing the few fields we may change, errors."""
 
+import urllib.parse
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ ERROR_BYTES = 2**20
 SIGNAL_TOP_LOGPROBS = 2
 """The self signal is the margin between the two likeliest tokens."""
 
+_MEDIA_URLS = ("image_url", "video_url", "audio_url")
 _HOP_BY_HOP = frozenset(
     {
         "connection",
@@ -92,6 +94,7 @@ def parse(request: messages.Request, config: RouterConfig, request_id: str) -> A
     if request.path == CHAT:
         if not isinstance(body.get("messages"), list) or not body["messages"]:
             raise RequestError("messages: a list of at least one message", param="messages")
+        _refuse_remote_media(body["messages"], config)
         has_logprobs = _optional(body, "logprobs", bool) or False
         top = (_optional(body, "top_logprobs", int) or 0) if has_logprobs else None
     else:
@@ -167,6 +170,32 @@ def _refuse_engine_fields(body: dict[str, Any], config: RouterConfig) -> None:
                 f"{field}: this field steers the engine and is not allowed here; remove it",
                 param=field,
             )
+
+
+def _refuse_remote_media(conversation: list[Any], config: RouterConfig) -> None:
+    """An engine fetches what a message names: only inline data and the hosts that are allowed."""
+    for index, message in enumerate(conversation):
+        content = message.get("content") if isinstance(message, dict) else None
+        for part in content if isinstance(content, list) else ():
+            for kind in _MEDIA_URLS:
+                given = part.get(kind) if isinstance(part, dict) else None
+                url = given.get("url") if isinstance(given, dict) else given
+                if isinstance(url, str) and not _may_fetch(url, config.allowed_image_hosts):
+                    raise RequestError(
+                        f"messages.{index}: {kind} {url[:80]!r} may not be fetched; send the data "
+                        f"inline (data:...), allowed hosts: {list(config.allowed_image_hosts)}",
+                        param=f"messages.{index}",
+                    )
+
+
+def _may_fetch(url: str, hosts: tuple[str, ...]) -> bool:
+    if url.startswith("data:"):
+        return True
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and parts.hostname in hosts
 
 
 def _forced_model(body: dict[str, Any], config: RouterConfig) -> str | None:

@@ -148,7 +148,8 @@ class Worker:
         metrics.plan.labels(config.plan_id).set(1)
         for replica in self.directory.replicas:
             metrics.in_flight.labels(replica.model, replica.pod).set(replica.in_flight)
-            metrics.breaker.labels(replica.model, replica.pod).set(replica.breaker.state(now))
+            state = replica.breakers["answer"].state(now)
+            metrics.breaker.labels(replica.model, replica.pod).set(state)
         for model in config.models:
             known = sum(r.model == model.name and r.listed for r in self.directory.replicas)
             ready = len(self.directory.pool(model.name).replicas)

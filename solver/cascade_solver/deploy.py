@@ -40,7 +40,7 @@ def deploy(pricing: Pricing, finalists: Sequence[Finalist], mu: float) -> Decisi
             pricing.nodes.gpus,
             "no combination of allowed shapes fits pool and nodes",
         )
-    best = _keep_running(pricing, _prefer_confident(pricing, best))
+    best = _keep_running(pricing, prefer_confident(pricing, best))
     if _is_reachable(pricing, best):
         return Decision(best, None)
     in_force = pricing.problem.in_force
@@ -85,7 +85,7 @@ def _best(pricing: Pricing, found: Sequence[Chosen | None]) -> Chosen | None:
     )
 
 
-def _prefer_confident(pricing: Pricing, chosen: Chosen) -> Chosen:
+def prefer_confident(pricing: Pricing, chosen: Chosen) -> Chosen:
     """Replaces strategies that rest on an optimistic KV reserve by unflagged ones that are at
     most 10 % slower and do not raise L (latency-model.md section 4)."""
     strategies = list(chosen.strategies)

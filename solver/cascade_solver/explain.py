@@ -41,7 +41,7 @@ def _gpu_reason(chosen: Chosen, model: int, name: str) -> str:
     strategy = chosen.strategies[model]
     share = f"{100 * chosen.walk.visit_ratio[model]:.0f} % of all requests reach {name}"
     if chosen.walk.visit_ratio[model] == 0:
-        return f"{share}; {describe(strategy)} is the least that keeps it ready"
+        return f"{share}; {describe(strategy)} keeps it ready"
     load = f"{share}; {describe(strategy)} runs at {100 * strategy.utilisation:.0f} % of saturation"
     if strategy.latency >= chosen.latency:
         return f"{load} and sets the plan's latency: {seconds(strategy.latency)}"
@@ -52,7 +52,7 @@ def _neighbours(strategy: Strategy, cells: Cells, pool: int) -> list[str]:
     """What one GPU less and the next useful number of GPUs would give."""
     lines = []
     fewer = strategy.gpus - 1
-    if fewer >= 1 and cells.chosen[fewer] >= 0:
+    if any(s.gpus <= fewer for s in cells.strategies):
         lines.append(f"with {fewer} GPU(s): {seconds(float(cells.latency[fewer]))}")
     else:
         lines.append(f"{strategy.gpus} GPU(s) are the fewest that hold it")

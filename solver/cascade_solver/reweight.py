@@ -17,7 +17,8 @@ window happens to miss is thinned out, not erased."""
 
 
 class LiveWindow(Document):
-    """What the routers saw: requests per second, and histograms of the requests that were scored.
+    """What the routers saw: ``rate`` in requests per second, which becomes the problem's workload,
+    and histograms of the ``n`` requests that were scored.
 
     ``input_edges``: the plan's 4 inner length edges in tokens; ``input_score_counts``: [5 x 10]
     at the first model; ``score_counts``: per visited model 10 bins of its visitors' scores;

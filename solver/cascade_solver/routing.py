@@ -107,13 +107,11 @@ class ThresholdSearch:
                 resolution *= 2
             if self._progress is not None:
                 self._progress(f"round {rounds}: J {history[-1]:.3f} s")
-            if not self._free:
-                break
         return Outcome(
             finalists=self._finalists(),
             rounds=rounds,
             candidates=len(self._walks),
-            converged=unchanged >= self._settings.stable_rounds or not self._free,
+            converged=unchanged >= self._settings.stable_rounds,
             best_objectives=tuple(history[1:]),
         )
 
@@ -158,7 +156,7 @@ class ThresholdSearch:
             drawn = list(incumbent)
             for i in self._free:
                 drawn[i] = int(self._random.choice(self._levels[i]))
-            moved.append(self._refit(tuple(drawn), self._free[-1]) if self._free else incumbent)
+            moved.append(self._refit(tuple(drawn), self._free[-1]))
         return moved
 
     def _values(self, incumbent: replay.Thresholds, i: int, resolution: int) -> list[Score]:

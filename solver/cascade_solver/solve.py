@@ -28,23 +28,26 @@ def solve(problem: Problem, progress: Progress | None = None) -> Plan:
     data = None if problem.calibration is None else replay.table(problem.calibration, names)
     pricing = Pricing(problem, data)
     if data is None:
+        kept = _in_force_thresholds(problem) if problem.keep_thresholds else None
         return _solve_fixed(
             pricing,
-            _uncalibrated_thresholds(problem),
+            kept or _uncalibrated_thresholds(problem),
             "Uncalibrated",
             "no calibration table: visit ratios 1, 1/2, 1/3, .. are assumed",
         )
     if problem.calibration is not None and problem.calibration.stale:
-        kept = _in_force_thresholds(problem) or _uncalibrated_thresholds(problem)
+        kept = _in_force_thresholds(problem)
         return _solve_fixed(
             pricing,
-            kept,
+            kept or _uncalibrated_thresholds(problem),
             "StaleCalibration",
             f"calibration table is stale: {problem.calibration.stale}; thresholds are kept",
         )
     if _keeps_thresholds(problem):
-        kept = _in_force_thresholds(problem) or replay.proportional(data)
-        return _solve_fixed(pricing, kept, None, _reason_to_keep(problem))
+        kept = _in_force_thresholds(problem)
+        return _solve_fixed(
+            pricing, kept or replay.proportional(data), None, _reason_to_keep(problem)
+        )
     return _solve_search(pricing, data, progress)
 
 

@@ -80,7 +80,8 @@ class Traffic:
             samples.length_bucket(walk.mean_input[model] / self.mean_input[model]),
             bucket,
             samples.share_bucket(judge_rate / (rate + judge_rate)),
-            longer / samples.bucket_factor(bucket),
+            # Rounded, so that the order of summation cannot make two loads of one.
+            round(longer / samples.bucket_factor(bucket), 9),
         )
 
 

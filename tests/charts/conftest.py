@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from cascade_cluster.handle import Cluster
+from tests import apiserver
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "cascade-operator"
@@ -36,7 +37,7 @@ def render(api_cluster: Cluster) -> Render:
 @pytest.fixture(scope="session")
 def server(api_cluster: Cluster) -> Iterator[Cluster]:
     """The API server with the definition and the namespaces that the tests use."""
-    api_cluster.kubectl("apply", "-f", ROOT / "crds" / "cascadeservices.yaml")
+    apiserver.install_definition(api_cluster)
     for name, labels in ((NAMESPACE, "restricted"), ("team-a", ""), ("team-b", "")):
         manifest = {
             "apiVersion": "v1",

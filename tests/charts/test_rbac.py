@@ -158,7 +158,7 @@ def _routers_rights() -> list[dict[str, Any]]:
     settings = types.SimpleNamespace(
         router_image="router:1", image_pull_policy="Never", image_pull_secrets=(), run_as_user=1
     )
-    objects = router.objects(spec.parse(body), settings, {})  # type: ignore[arg-type]
+    objects = router.objects(spec.parse(body), settings, {})
     found = [o for o in objects if o["kind"] in ("Role", "RoleBinding")]
     for each in found:
         del each["metadata"]["ownerReferences"]
@@ -188,10 +188,10 @@ def test_drift_watch_patches_status_and_never_spec(server: Cluster, mode: str) -
     path = "/apis/cascade-operator.io/v1alpha1/namespaces/team-a/cascadeservices/chat"
     api, who = Api(server), user("drift-watch")
     try:
-        patch = {"spec": {"qmin": 1}}
+        patch: dict[str, Any] = {"spec": {"qmin": 1}}
         code, answer = api.send("PATCH", path, patch, user=who, kind="merge-patch+json")
         assert code == 403, answer
-        patch = {"spec": {"qmin": 1}, "status": {"drift": {"verdict": "Stable"}}}
+        patch["status"] = {"drift": {"verdict": "Stable"}}
         code, answer = api.send("PATCH", f"{path}/status", patch, user=who, kind="merge-patch+json")
         assert code == 200, answer
         assert answer["status"]["drift"]["verdict"] == "Stable"

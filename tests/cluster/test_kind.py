@@ -11,6 +11,7 @@ from cascade_cluster import clusters, images, kind, wheelhouse
 from cascade_cluster.images import Image
 from cascade_cluster.instance import load
 from cascade_cluster.settings import Settings
+from cascade_cluster.wheelhouse import Sources, Wheelhouse
 
 # Shell words only: the stand-ins are the only programs on PATH.
 STAND_IN = """#!/bin/sh
@@ -120,10 +121,11 @@ def test_images_are_built_by_docker_and_loaded_by_kind(
     dockerfile = tmp_path / "Dockerfile"
     dockerfile.touch()
     image = Image("router", "cascade-operator/router:9", "key", dockerfile)
-    monkeypatch.setattr(images, "describe", lambda base: [image])
-    monkeypatch.setattr(wheelhouse, "context", lambda cache, target, *_: target.mkdir(parents=True))
-    clusters.up(settings, "dev", "pods")
-    assert clusters.images(settings, "dev") == ["cascade-operator/router:9"]
+    wheels = Wheelhouse(settings.cache, tmp_path, Sources("", ""), tmp_path / "none.whl")
+    monkeypatch.setattr(images, "describe", lambda base, sources: [image])
+    monkeypatch.setattr(wheelhouse, "freeze", lambda cache: wheels)
+    monkeypatch.setattr(Wheelhouse, "context", lambda self, target, *_: target.mkdir(parents=True))
+    clusters.up_with_images(settings, "dev")
     context = settings.cache / "images" / ".context-router"
     assert recorder.calls("docker")[-1] == (
         f"docker build --tag cascade-operator/router:9 {context}"

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from cascade_operator import names
-from cascade_router import __main__, calibrate, calibration_configmap, config
+from cascade_router import __main__, calibrate, calibration_configmap, config, prompts
 from tests.crd.conftest import ROOT
 
 FOLDER = ROOT / "examples" / "01-two-models"
@@ -22,7 +22,12 @@ TEMPLATE = OBJECTS["Job"]["spec"]["template"]
 def seen(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What the command line hands to ``calibrate``."""
     found: list[Any] = []
-    monkeypatch.setattr(calibrate, "main", lambda args: found.append(args) or 0)
+
+    def record(args: Any) -> int:
+        found.append(args)
+        return 0
+
+    monkeypatch.setattr(calibrate, "main", record)
     program, *arguments = CONTAINER["command"]
     assert program == "/opt/venv/bin/cascade-router"
     assert __main__.main(arguments) == 0
@@ -63,5 +68,5 @@ def test_its_pods_carry_the_labels_that_network_policies_let_in() -> None:
 
 def test_the_prompts_can_be_read() -> None:
     with (FOLDER / "prompts.jsonl").open() as lines:
-        prompts = calibrate.read_prompts(lines)
-    assert len(prompts) >= 20
+        read = prompts.read_prompts(lines)
+    assert len(read) >= 20

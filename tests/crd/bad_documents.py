@@ -455,6 +455,11 @@ GOALS = [
         ("spec.router.allowedEngineFields[0]", '"seed"', '"cache_salt"'),
     ),
     Bad(
+        "image-host-a-url",
+        {"spec.router": {"allowedImageHosts": ["https://a.example/x"]}},
+        ("spec.router.allowedImageHosts[0]", '"https://a.example/x"', "should match"),
+    ),
+    Bad(
         "window-too-short",
         {"spec.drift": {"windowSeconds": 1}},
         ("spec.drift.windowSeconds", "1", "greater than or equal to 5"),

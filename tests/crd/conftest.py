@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from cascade_cluster.handle import Cluster
+from tests import apiserver
 from tests.apiserver import Api
 
 ROOT = Path(__file__).resolve().parents[2]
-CRD = ROOT / "crds" / "cascadeservices.yaml"
+CRD = apiserver.DEFINITION
 
 
 @pytest.fixture(scope="session")
 def api(api_cluster: Cluster) -> Iterator[Api]:
-    api_cluster.kubectl("apply", "-f", CRD)
-    api_cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", CRD)
+    apiserver.install_definition(api_cluster)
     yield Api(api_cluster)

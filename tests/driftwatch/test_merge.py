@@ -63,6 +63,13 @@ def test_windows_before_the_youngest_pod_began_are_ignored() -> None:
     assert [w.start for w in found] == [4 * WINDOW_SECONDS, 5 * WINDOW_SECONDS]
 
 
+def test_a_window_that_one_pod_lacks_is_ignored() -> None:
+    whole, holed = windows(4, 1), windows(4, 2)
+    del holed[2]
+    found = merge.usable([traffic.report("a", whole), traffic.report("b", holed)], "p1")
+    assert [w.start / WINDOW_SECONDS for w in found] == [0, 1, 3]
+
+
 def test_a_pod_without_windows_leaves_none() -> None:
     reports = [traffic.report("a", windows(6, 1)), traffic.report("b", [], now=1e6)]
     assert merge.usable(reports, "p1") == ()

@@ -4,11 +4,12 @@ import dataclasses
 import pathlib
 from typing import Any
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
 
 from cascade_driftwatch import detect, report, verdict
+from cascade_router.window import Window
 from tests.driftwatch import traffic
 from tests.driftwatch.traffic import STATIONARY
 
@@ -45,7 +46,7 @@ def floats_in(value: Any, place: str = "drift") -> list[str]:
     return []
 
 
-def entry(windows: list[traffic.Window], previous: dict[str, Any] | None = None) -> dict[str, Any]:
+def entry(windows: list[Window], previous: dict[str, Any] | None = None) -> dict[str, Any]:
     now = windows[-1].start + windows[-1].seconds
     found = verdict.find(previous or {}, traffic.plan(), windows, detect.Limits(), now)
     return report.entry(found, now, 1.0)

@@ -43,6 +43,22 @@ def test_max_tokens_cuts_the_answer_with_reason_length(small: Process) -> None:
     assert answer["usage"]["completion_tokens"] == 7
 
 
+@pytest.mark.parametrize(
+    ("fields", "tokens"),
+    [
+        pytest.param({"ignore_eos": True, "max_tokens": 40}, 40, id="ignore-eos"),
+        pytest.param({"min_tokens": 25, "max_tokens": 40}, 25, id="min-tokens"),
+        pytest.param({"max_completion_tokens": 3}, 3, id="max-completion-tokens"),
+    ],
+)
+def test_a_request_can_set_the_length_otherwise(
+    small: Process, fields: dict[str, Any], tokens: int
+) -> None:
+    answer = small.chat("hello [tokens=10]", **fields).json
+    assert answer["usage"]["completion_tokens"] == tokens
+    assert len(answer["choices"][0]["message"]["content"].split()) == tokens
+
+
 def test_the_same_prompt_gets_the_same_answer_and_another_model_another_one(
     small: Process, large: Process
 ) -> None:
@@ -149,8 +165,9 @@ def test_decisions_tell_good_from_bad_answers(small: Process, large: Process) ->
         scores[right].append(25 * large.score(content(small.chat(prompt)))["score"])
     assert min(len(found) for found in scores.values()) >= 8
     assert np.mean(scores[True]) > 80
-    assert np.mean(scores[False]) < 40
-    assert min(scores[True]) > max(scores[False])
+    assert np.mean(scores[False]) < 50
+    pairs = [good > bad for good in scores[True] for bad in scores[False]]
+    assert np.mean(pairs) > 0.95
 
 
 @pytest.mark.parametrize("levels", [2, 5, 10])

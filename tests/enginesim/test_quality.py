@@ -1,5 +1,7 @@
 """The hidden truth is seeded, ordered by ability, and visible to judges only."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,7 @@ def correct(
     return np.array([quality.is_correct(SEED, model, prompt, able) for prompt in prompts])
 
 
-@pytest.mark.parametrize("points", [30.0, 62.0, 82.0, 90.0])
+@pytest.mark.parametrize("points", [45.0, 62.0, 82.0, 90.0])
 def test_mean_quality_over_all_difficulties_is_what_was_set(points: float) -> None:
     able = quality.ability(points)
     seen = [quality.answer_quality(SEED, "m", prompt, able) for prompt in PROMPTS]
@@ -28,7 +30,7 @@ def test_an_abler_model_is_right_more_often_and_hard_prompts_fail_more_often() -
     hard = [f"{prompt} [difficulty=0.8]" for prompt in PROMPTS[:400]]
     weak_easy, weak_hard = correct(62, easy).mean(), correct(62, hard).mean()
     strong_hard = correct(90, hard).mean()
-    assert weak_easy > 0.8 > 0.25 > weak_hard
+    assert weak_easy > 0.7 > 0.2 > weak_hard
     assert strong_hard > 0.75
 
 
@@ -116,13 +118,16 @@ def auroc(
 def test_log_probabilities_tell_right_from_wrong_as_well_as_intended() -> None:
     able = quality.ability(62)
     right = correct(62, PROMPTS)
-    margins = []
+    mean, low = [], []
     for prompt in PROMPTS:
         sure = logprobs.confidence(SEED, "m", prompt, able)
         chosen = logprobs.probabilities(SEED, "m", prompt, sure, 60)
         pairs = [logprobs.alternatives("word", p, 2) for p in chosen]
-        margins.append(np.mean([best[1] - second[1] for best, second in pairs]))
-    assert 0.74 < auroc(np.array(margins), right) < 0.82
+        margins = [math.exp(best[1]) - math.exp(second[1]) for best, second in pairs]
+        mean.append(np.mean(margins))
+        low.append(np.quantile(margins, 0.2))
+    assert 0.74 < auroc(np.array(mean), right) < 0.82
+    assert 0.74 < auroc(np.array(low), right) < 0.82
 
 
 @pytest.mark.parametrize("probability", [0.02, 0.3, 0.97])
@@ -133,7 +138,7 @@ def test_alternatives_are_sorted_distinct_and_sum_to_at_most_one(
     found = logprobs.alternatives(" " + word, probability, 20)
     assert len({token for token, _ in found}) == 20
     assert " " + word in {token for token, _ in found}
-    assert sum(np.exp(logprob) for _, logprob in found) <= 1.0
+    assert sum(np.exp(logprob) for _, logprob in found) <= 1.0 + 1e-5
     assert [p for _, p in found] == sorted((p for _, p in found), reverse=True)
 
 

@@ -261,6 +261,11 @@ def test_a_new_operator_rolls_no_engine() -> None:
     assert other_image == stateful_set()["metadata"]["name"]
 
 
+def test_defaults_are_no_part_of_a_name_so_that_later_fields_roll_nothing() -> None:
+    inputs = engine.identity(samples.spec(), "small", PLANNED, render_version=1)
+    assert [inputs[part] for part in ("engine", "scheduling", "storage")] == [{}, {}, {}]
+
+
 def test_names_fit_for_the_longest_cascade_and_model() -> None:
     long = samples.model("m" * 24)
     raw = samples.body([long, samples.model("large")])

@@ -143,6 +143,19 @@ def test_stale_table_keeps_thresholds_once_there_are_any(has_plan: bool) -> None
     assert problem.keep_thresholds is has_plan
 
 
+def test_stale_table_keeps_the_judge_that_its_thresholds_belong_to() -> None:
+    text = samples.table(signals=True, header="# models: small=of-long-ago\n")
+    fields = {"calibration": samples.calibrated(text)}
+    assert (
+        planning.build_problem(samples.spec(), samples.observation(**fields)).judge.type == "Self"
+    )
+    view = samples.observation(adopted(), **fields)
+    found = need(samples.spec(), view)
+    assert found.problem.judge.type == "LLM"
+    after = planning.conclude(samples.spec(), view, found, samples.plan()).record
+    assert after is not None and after.judge_type == "LLM"
+
+
 # -- identity of a plan ---------------------------------------------------------------------
 
 
@@ -253,6 +266,12 @@ def test_what_no_plan_depends_on_keeps_the_plan(spec: CascadeSpec, fields: dict[
 def test_first_plan_is_needed_at_once() -> None:
     found = need(samples.spec(), samples.observation())
     assert (found.reason, found.adopts, found.plan) == ("FirstPlan", True, None)
+
+
+def test_unreadable_record_is_planned_again_and_told() -> None:
+    found = need(samples.spec(), samples.observation(adopted(), record_text="{"))
+    assert found.reason == "FirstPlan"
+    assert "record.json" in found.why
 
 
 def test_paused_keeps_the_plan_and_says_what_waits() -> None:
@@ -480,8 +499,12 @@ def test_newer_windows_of_a_proposed_drift_change_nothing() -> None:
     view = samples.observation(stored, **drifted(stored))
     found = samples.plan(objective=1.0, in_force_objective=4.0)
     proposed = planning.conclude(spec, view, need(spec, view), found)
-    later = samples.observation(proposed, **drifted(stored, window=samples.window(630)))
-    assert keep(spec, later).reason == "AwaitingApproval"
+    assert proposed.proposal is not None
+    newer = drifted(stored, window=samples.window(630))
+    assert keep(spec, samples.observation(proposed, **newer)).reason == "AwaitingApproval"
+    approval = {APPROVE: proposed.proposal.revision}
+    approved = need(spec, samples.observation(proposed, annotations=approval, **newer))
+    assert (approved.adopts, approved.plan) == (True, found)
 
 
 def test_leaving_propose_adopts_what_was_proposed() -> None:

@@ -157,6 +157,14 @@ async def test_draining_router_is_not_ready_serves_on_and_closes_connections(eng
         await router.get("/health")
 
 
+async def test_idle_connection_does_not_delay_the_stop(engine, serve):
+    only = await engine(chat=backend.answers("only"))
+    router = await serve(config_for({"only": [only]}))
+    assert (await router.chat())[0] == 200
+    async with asyncio.timeout(5):
+        await router.worker.stop(60.0)
+
+
 async def test_fault_of_the_router_is_a_500_that_says_so_and_frees_its_place(engine, serve):
     only = await engine(chat=backend.answers("only"))
     router = await serve(config_for({"only": [only]}))
@@ -168,3 +176,35 @@ async def test_fault_of_the_router_is_a_500_that_says_so_and_frees_its_place(eng
     status, _, body = await router.chat()
     assert (status, error_of(body)["code"]) == (500, "internal_error")
     assert router.worker.api.admitted == 0
+
+
+@pytest.mark.parametrize(
+    "url, passes",
+    [
+        ("data:image/png;base64,AAAA", True),
+        ("https://images.example/a.png", True),
+        ("http://169.254.169.254/latest", False),
+        ("https://images.example.evil/a.png", False),
+        ("file:///etc/passwd", False),
+        ("/etc/passwd", False),
+        ("http://[broken", False),
+    ],
+)
+@pytest.mark.parametrize("kind", ["image_url", "video_url", "audio_url"])
+async def test_engines_fetch_media_from_allowed_hosts_only(engine, serve, url, passes, kind):
+    only = await engine(chat=backend.answers("only"))
+    router = await serve(config_for({"only": [only]}, allowed_image_hosts=("images.example",)))
+    content = [{"type": "text", "text": "hi"}, {"type": kind, kind: {"url": url}}]
+    status, _, body = await router.chat(messages=[{"role": "user", "content": content}])
+    assert (status == 200) == passes
+    if not passes:
+        assert (status, error_of(body)["param"]) == (400, "messages.0")
+
+
+async def test_client_that_expects_100_continue_is_told_to_go_on(engine, serve):
+    only = await engine(chat=backend.answers("only"))
+    router = await serve(config_for({"only": [only]}))
+    body = {"model": "chat", "messages": QUESTION}
+    request = router.session.post(router.url + "/v1/chat/completions", json=body, expect100=True)
+    async with asyncio.timeout(5), request as response:
+        assert response.status == 200

@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from cascade_router import calibrate, calibration_configmap, calibration_table, rubric
+from cascade_router import calibrate, calibration_configmap, calibration_table, prompts, rubric
 from cascade_router.config import JudgeConfig
 from tests.router import backend
 from tests.router.conftest import config_for
@@ -50,10 +50,10 @@ async def plan(engine):
     return made, small, large
 
 
-async def fill(plan, prompts, store, **more):
+async def fill(plan, text, store, **more):
     return await calibrate.run(
         plan,
-        calibrate.read_prompts(prompts.splitlines()),
+        prompts.read_prompts(text.splitlines()),
         store,
         **{"concurrency": 4, "date": "2026-01-02T03:04:05+00:00", "rng": random.Random(0),
            "clock": time.monotonic, "say": lambda text: None, **more},
@@ -176,8 +176,8 @@ async def test_passing_fault_is_tried_again_and_a_lasting_one_leaves_no_row(
     ],
 )
 def test_wrong_prompts_are_refused_with_line_and_field(lines, told):
-    with pytest.raises(calibrate.CalibrationError, match=told):
-        calibrate.read_prompts(lines)
+    with pytest.raises(prompts.PromptError, match=told):
+        prompts.read_prompts(lines)
 
 
 def test_engines_are_reached_through_the_service_url_where_no_endpoint_is_given():

@@ -152,6 +152,17 @@ async def test_lost_judge_keeps_the_planned_visit_ratio(engine, serve, script, r
     assert router.metric(name, model="small", reason=reason) > 0
 
 
+async def test_engine_that_fails_to_judge_still_answers(engine, serve):
+    small = await engine(chat=backend.answers("small"))
+    large = await engine(chat=backend.answers("large"), decisions=backend.fails(500))
+    router = await serve(config_for({"small": [small], "large": [large]}))
+    for _ in range(12):
+        status, headers, _ = await router.chat()
+        assert (status, headers["x-cascade-path"]) == (200, "small,large")
+    # Its breaker as a judge is open all the same.
+    assert large.paths().count("/v1/decisions") < 8
+
+
 async def test_lost_judge_is_replaced_by_the_self_signal_where_a_table_exists(engine, serve):
     sure, unsure = [[-0.01, -5.0]] * 4, [[-0.7, -0.8]] * 4
     turn = iter([sure, unsure] * 100)

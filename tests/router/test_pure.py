@@ -1,7 +1,10 @@
 """Small pure parts: isotonic fit, steering, buckets, breaker, frames, slices, acknowledgement."""
 
 import itertools
+import os
 import random
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -147,10 +150,11 @@ class TestBalance:
     def test_excluded_and_broken_replicas_are_not_chosen(self):
         replicas = [Replica("m", f"p{i}", "", "http://h:1") for i in range(2)]
         for _ in range(5):
-            replicas[0].breaker.fail(0.0)
+            replicas[0].breakers["answer"].fail(0.0)
         pool, rng = Pool(replicas), random.Random(2)
         assert {pool.choose(rng, 0.1).pod for _ in range(50)} == {"p1"}
         assert pool.choose(rng, 0.1, replicas[1]) is None
+        assert pool.choose(rng, 0.1, replicas[1], "judge") is replicas[0]
         assert Pool(()).choose(rng, 0.0) is None
 
 
@@ -278,3 +282,13 @@ def test_metrics_of_processes_are_added_and_states_take_the_greatest():
     assert 'cascade_router_in_flight{model="m",pod="p"} 3.0' in text
     assert 'cascade_router_breaker_state{model="m",pod="p"} 2.0' in text
     assert 'cascade_router_judge_score_bucket{le="20.0",model="m"} 2.0' in text
+
+
+@pytest.mark.parametrize("module", ["config", "window", "isotonic", "policy", "rubric"])
+def test_what_the_operator_reads_needs_no_http_library(module):
+    code = f"import sys, cascade_router.{module}; print('aiohttp' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": "router"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "False"

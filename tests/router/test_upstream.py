@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from cascade_router import upstream
+from cascade_router import exchange, upstream
 from cascade_router.config import Timeouts
 from tests.router import backend
 
@@ -31,11 +31,11 @@ def sends(*parts: bytes, close: bool = False) -> backend.Script:
 
 
 async def get(client, engine, limit: int = 10_000) -> tuple[int, bytes]:
-    exchange = await client.open(engine.url, "POST", "/v1/chat/completions", [], b"{}", QUICK)
+    opened = await client.open(engine.url, "POST", "/v1/chat/completions", [], b"{}", QUICK)
     try:
-        return exchange.status, await exchange.read(limit)
+        return opened.status, await opened.read(limit)
     finally:
-        exchange.close()
+        opened.close()
 
 
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\nhello world"
@@ -62,17 +62,17 @@ async def test_body_is_the_same_wherever_the_bytes_are_cut(client, engine, raw, 
 @pytest.mark.parametrize(
     "raw, error",
     [
-        (b"SSH-2.0-x\r\n\r\n", upstream.ProtocolError),
+        (b"SSH-2.0-x\r\n\r\n", exchange.ProtocolError),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
-         upstream.ProtocolError),
+         exchange.ProtocolError),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
-         upstream.ProtocolError),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", upstream.ProtocolError),
+         exchange.ProtocolError),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", exchange.ProtocolError),
         (b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
-         upstream.UpstreamError),
-        (b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70_000 + b"\r\n\r\n", upstream.ProtocolError),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nshort", upstream.ResetError),
-        (b"HTTP/1.1 200", upstream.ResetError),
+         exchange.UpstreamError),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70_000 + b"\r\n\r\n", exchange.ProtocolError),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nshort", exchange.ResetError),
+        (b"HTTP/1.1 200", exchange.ResetError),
     ],
     ids=["no-http", "two-lengths", "length-and-chunked", "bad-chunk", "upgrade", "huge-head",
          "cut-body", "cut-head"],
@@ -124,7 +124,7 @@ async def test_bytes_on_an_idle_connection_end_it(client, engine):
 
 async def test_body_over_the_limit_drops_the_connection(client, engine):
     one = await engine(chat=sends(LENGTH))
-    with pytest.raises(upstream.AnswerTooLargeError):
+    with pytest.raises(exchange.AnswerTooLargeError):
         await get(client, one, limit=10)
 
 
@@ -142,7 +142,7 @@ async def test_silence_ends_the_call(client, engine, script, kind):
         await asyncio.sleep(3600)
 
     one = await engine(chat=then_hangs)
-    with pytest.raises(upstream.UpstreamTimeoutError) as caught:
+    with pytest.raises(exchange.UpstreamTimeoutError) as caught:
         await get(client, one)
     assert caught.value.kind == kind
 
@@ -156,9 +156,9 @@ async def test_trickle_ends_at_the_total_time(client, engine):
 
     one = await engine(chat=script)
     times = Timeouts(connect=1.0, first_byte=1.0, idle=1.0, total=0.4)
-    exchange = await client.open(one.url, "POST", "/v1/chat/completions", [], b"{}", times)
-    with pytest.raises(upstream.UpstreamTimeoutError) as caught:
-        await exchange.read(10_000)
+    opened = await client.open(one.url, "POST", "/v1/chat/completions", [], b"{}", times)
+    with pytest.raises(exchange.UpstreamTimeoutError) as caught:
+        await opened.read(10_000)
     assert caught.value.kind == "timeout_total"
 
 
@@ -166,7 +166,7 @@ async def test_refused_connection_is_told_apart(client, engine):
     one = await engine()
     url = one.url
     await one.stop()
-    with pytest.raises(upstream.ConnectError):
+    with pytest.raises(exchange.ConnectError):
         await client.open(url, "POST", "/x", [], b"", QUICK)
 
 
@@ -181,19 +181,17 @@ async def test_slow_reader_stops_the_engine_and_is_no_idle_time_out(client, engi
             sent += len(block)
 
     one = await engine(chat=script)
-    exchange = await client.open(one.url, "POST", "/v1/chat/completions", [], b"{}", QUICK)
+    opened = await client.open(one.url, "POST", "/v1/chat/completions", [], b"{}", QUICK)
     await asyncio.sleep(0.6)  # twice the idle time-out
     assert sent < 32 * 2**20
-    assert len(await exchange.read(2**27)) == 67108864
+    assert len(await opened.read(2**27)) == 67108864
 
 
 async def test_request_bytes_are_exact(client, engine):
     one = await engine(chat=sends(LENGTH))
     headers = [("x-a", "1"), ("x-b", "ü")]
-    exchange = await client.open(
-        one.url, "POST", "/v1/chat/completions", headers, b"\x00\xff", QUICK
-    )
-    assert await exchange.read(100) == BODY
+    opened = await client.open(one.url, "POST", "/v1/chat/completions", headers, b"\x00\xff", QUICK)
+    assert await opened.read(100) == BODY
     [got] = one.received
     assert (got.method, got.body) == ("POST", b"\x00\xff")
     assert got.headers["x-a"] == "1"

@@ -17,7 +17,7 @@ from tests.solver import builders
 
 def changed(path: str, value: Any) -> dict[str, Any]:
     """The valid document with one value replaced; numbers in the path are list indices."""
-    document = json.loads(json.dumps(builders.document()))
+    document: dict[str, Any] = json.loads(json.dumps(builders.document()))
     *parents, last = path.split(".")
     target: Any = document
     for key in parents:

@@ -3,7 +3,9 @@
 import csv
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+import numba
 import numpy as np
 import pytest
 
@@ -163,14 +165,14 @@ def test_queueing_theory_agrees_at_low_load() -> None:
 def test_without_a_writable_cache_folder_the_code_still_compiles(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = compiled.numba.njit
+    real: Any = numba.njit
 
     def refuse(*args: object, **kwargs: object) -> object:
         if kwargs.get("cache"):
             raise RuntimeError("cannot cache function: no locator available")
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(compiled.numba, "njit", refuse)
+    monkeypatch.setattr(numba, "njit", refuse)
 
     def double(value: int) -> int:
         return 2 * value

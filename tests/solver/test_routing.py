@@ -163,10 +163,28 @@ def test_few_settings_are_all_compared_and_prove_the_optimum() -> None:
     search = routing.ThresholdSearch(fake, data, Search(), 100.0, pinned={}, seed=0)
     outcome = search.run([(0,)])
     assert outcome.candidates == 102
-    best = min(fake.candidate(t, replay.walk(data, t)).latency for t in set(fake.asked))
-    assert outcome.bound == best
+    walks = [replay.walk(data, (h,)) for h in range(102)]
+    met = [fake.candidate((0,), w).latency for w in walks if fake.meets_qmin(w)]
+    assert outcome.bound == min(met)
     pinned = routing.ThresholdSearch(fake, data, Search(), 100.0, pinned={0: 90}, seed=0)
     assert pinned.run([(0,)]).finalists[0].thresholds == (90,)
+
+
+def test_each_move_is_also_tried_with_another_threshold_fitted_to_qmin() -> None:
+    """At a tight quality floor a single threshold can hardly move: two have to."""
+    _, data = priced(builders.problem(NAMES_3))
+    fake = Priced(qmin=75.0)
+    start = routing.best_reachable(data, {})
+    search = routing.ThresholdSearch(
+        fake, data, Search(max_rounds=1), 100.0, pinned={}, seed=0, exhaustive=0
+    )
+    search.run([start])
+    joint = [
+        t
+        for t in fake.asked
+        if t[0] != start[0] and t[1] != start[1] and replay.walk(data, t).quality < 76.0
+    ]
+    assert len(joint) > routing.RESTART_DRAWS + 5
 
 
 def test_pinned_thresholds_stay() -> None:

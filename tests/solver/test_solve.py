@@ -134,6 +134,16 @@ def test_a_pinned_threshold_is_not_steered() -> None:
     assert (plan.models[0].threshold, plan.models[0].steer_quantile) == (88, None)
 
 
+def test_an_uncalibrated_replan_keeps_steered_thresholds_when_asked() -> None:
+    running = {"thresholds": {"small": 73}, "deployment": {}}
+    kept, fresh = (
+        solve(builders.problem(calibration=None, inForce=running, keepThresholds=keep))
+        for keep in (True, False)
+    )
+    assert (kept.thresholds(), fresh.thresholds()) == ({"small": 73}, {"small": 50})
+    assert kept.models[0].steer_quantile == 0.5
+
+
 def test_a_stale_table_keeps_thresholds_in_force() -> None:
     table = {**builders.calibration(), "stale": "revision of small changed"}
     running = {"thresholds": {"small": 37}, "deployment": {}}
@@ -172,6 +182,7 @@ def test_an_overloaded_pool_gives_the_least_overloaded_plan() -> None:
     assert plan.verdict == "Feasible"
     assert max(m.utilisation for m in plan.models) > 1
     assert any("cannot carry 5000 requests/s" in line for line in plan.details)
+    assert any(line.startswith("with ") and "overload" in line for line in plan.models[0].details)
     spread = [m.utilisation for m in plan.models if m.visit_ratio > 0]
     assert max(spread) < 10 * min(spread)
 
@@ -301,6 +312,24 @@ def test_the_plan_in_force_is_priced_even_when_another_one_is_returned() -> None
     assert not moved.keeps_in_force
 
 
+def test_running_replicas_stay_where_they_do_not_set_the_latency() -> None:
+    """The small model could be a little faster with other replicas; that moves nothing."""
+    fields: dict[str, Any] = {
+        "qmin": 70,
+        "workload": loaded(10.0),
+        "pinnedThresholds": {"small": 45},
+    }
+    fresh = solve(builders.problem(**fields))
+    running = in_force(fresh)
+    slower = {**running["deployment"]["small"][0], "tensor": 2, "replicas": 1}
+    assert slower != running["deployment"]["small"][0]
+    running["deployment"]["small"] = [slower]
+    kept = solve(builders.problem(**fields, inForce=running))
+    assert kept.deployment()["small"][0].tensor == 2
+    assert kept.objective == pytest.approx(fresh.objective)
+    assert kept.keeps_in_force
+
+
 RUNNING = {
     "thresholds": {"small": 60},
     "deployment": {
@@ -386,6 +415,13 @@ def test_few_rows_at_a_model_are_pointed_out() -> None:
     assert any("calibration rows reach this model" in line for line in plan.models[1].details)
 
 
+def test_the_fewest_gpus_are_named_as_such() -> None:
+    plan = solve(builders.problem(pools=builders.pool(3)))
+    assert [m.gpus_used for m in plan.models] == [1, 2]
+    for model in plan.models:
+        assert f"{model.gpus_used} GPU(s) are the fewest that hold it" in model.details
+
+
 def test_models_out_of_order_are_pointed_out() -> None:
     table = builders.calibration(("large", "small"))
     models = [
@@ -398,6 +434,6 @@ def test_models_out_of_order_are_pointed_out() -> None:
 
 def test_progress_is_told_after_each_round() -> None:
     told: list[str] = []
-    plan = solve(builders.problem(), told.append)
+    plan = solve(builders.problem(NAMES_3), told.append)
     assert len(told) == plan.search.rounds
     assert told[0].startswith("round 1: J ")

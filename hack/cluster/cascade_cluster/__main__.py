@@ -31,6 +31,9 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--level", choices=LEVELS, default="pods")
     up.add_argument("--nodes", type=int, default=2, help="nodes of the level pods (2)")
     up.add_argument("--gpus-per-node", type=int, default=8, help="GPUs in a node's status (8)")
+    up.add_argument(
+        "--images", action="store_true", help="also build the project's images (level pods)"
+    )
     add("down", "end a cluster and remove all of it")
     add("kubeconfig", "print the path of the kubeconfig")
     add("images", "build the project's images and load them into the nodes")
@@ -61,9 +64,11 @@ def run(arguments: argparse.Namespace) -> None:
         return
     name = checked_name(arguments.name)
     if arguments.command == "up":
-        cluster = clusters.up(
-            settings, name, arguments.level, arguments.nodes, arguments.gpus_per_node
-        )
+        size = (arguments.nodes, arguments.gpus_per_node)
+        if arguments.images and arguments.level == "pods":
+            cluster = clusters.up_with_images(settings, name, *size)
+        else:
+            cluster = clusters.up(settings, name, arguments.level, *size)
         print(cluster.kubeconfig)
     elif arguments.command == "down":
         clusters.down(settings, name)

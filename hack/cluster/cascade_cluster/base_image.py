@@ -68,7 +68,7 @@ def find_mirror() -> Mirror:
             "apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)",
             "Created-By: Packages",
         ],
-        todo="The base of the images is made with Debian's tools: use a Debian or Ubuntu machine.",
+        remedy="The base of the images is made with apt and debootstrap: use Debian or Ubuntu.",
     )  # fmt: skip
     return parse_mirror(targets, release)
 
@@ -100,7 +100,7 @@ def _make(base: Base, mirror: Mirror) -> None:
         ],
         timeout_seconds=900,
         env=dict(os.environ) | _proxy(),
-        todo=f"The log is {root / 'debootstrap/debootstrap.log'}.",
+        remedy=f"The log is {root / 'debootstrap/debootstrap.log'}.",
     )  # fmt: skip
     python = run(
         ["chroot", root, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]

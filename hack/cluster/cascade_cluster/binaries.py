@@ -103,9 +103,9 @@ def _compile(go: Path, source: Path, target: Target, folder: Path) -> None:
 def _count(go: Path, source: Path, packages: Sequence[str]) -> int:
     """How many packages a build from nothing compiles; fetches the modules on the way."""
     words = [str(go), "list", "-deps", *packages]
-    todo = "Go modules must be reachable: check `go env GOPROXY`."
+    remedy = "Go modules must be reachable: check `go env GOPROXY`."
     return len(
-        run(words, cwd=source, env=_environment(), timeout_seconds=900, todo=todo).splitlines()
+        run(words, cwd=source, env=_environment(), timeout_seconds=900, remedy=remedy).splitlines()
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from cascade_cluster import kind, local, packages, pods, teardown
+from cascade_cluster import binaries, kind, local, packages, pods, teardown
 from cascade_cluster.console import say
 from cascade_cluster.errors import ClusterError
 from cascade_cluster.handle import Cluster, installed_or_compiled
@@ -28,6 +29,24 @@ def up(settings: Settings, name: str, level: str, nodes: int = 2, gpus: int = 8)
     return local.up(settings, name, level, nodes, gpus)
 
 
+def up_with_images(settings: Settings, name: str, nodes: int = 2, gpus: int = 8) -> Cluster:
+    """A cluster with real pods whose nodes hold the project's images."""
+    present = load(settings.clusters / name)
+    is_new = present is None or not local.is_running(present)
+    if settings.kubeconfig is None and is_new and choose_provider() == "local":
+        # Side by side: one waits for the network and the disk while the other compiles. The nodes
+        # then start with the images inside.
+        packages.ensure("pods", install=settings.install)
+        with ThreadPoolExecutor() as pool:
+            compiling = pool.submit(binaries.build, binaries.KUBE, settings.cache)
+            images(settings, name)
+            compiling.result()
+        return up(settings, name, "pods", nodes, gpus)
+    cluster = up(settings, name, "pods", nodes, gpus)
+    images(settings, name)
+    return cluster
+
+
 def choose_provider() -> str:
     """kind where a Docker engine answers, as that is the ordinary way; else our own processes."""
     return "kind" if kind.is_usable() else "local"
@@ -38,7 +57,8 @@ def _existing(settings: Settings, kubeconfig: Path) -> Cluster:
         raise ClusterError(
             f"There is no file {kubeconfig}.", "CASCADE_KUBECONFIG names it as the cluster to use."
         )
-    return Cluster("existing", "existing", kubeconfig, installed_or_compiled(settings.cache))
+    programs = installed_or_compiled(settings.cache)
+    return Cluster("existing", "existing", kubeconfig, programs, settings.data / "existing")
 
 
 def find(settings: Settings, name: str) -> Cluster:

@@ -17,7 +17,7 @@ def run(
     timeout_seconds: float = 120,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    todo: str = "",
+    remedy: str = "",
 ) -> str:
     """Run a program and return its standard output; raise with its error output if it fails."""
     words = [str(word) for word in argv]
@@ -34,16 +34,16 @@ def run(
             cwd=cwd,
         )
     except FileNotFoundError as error:
-        raise CommandError(f"{words[0]} was not found.", str(error), todo) from error
+        raise CommandError(f"{words[0]} was not found.", str(error), remedy) from error
     except subprocess.TimeoutExpired as error:
         raise CommandError(
-            f"`{' '.join(words)}` did not end within {timeout_seconds:g} seconds.", "", todo
+            f"`{' '.join(words)}` did not end within {timeout_seconds:g} seconds.", "", remedy
         ) from error
     if done.returncode != 0:
         raise CommandError(
             f"`{' '.join(words)}` ended with status {done.returncode}.",
             (done.stderr.strip() or done.stdout.strip())[-4000:],
-            todo,
+            remedy,
         )
     return done.stdout
 

@@ -14,7 +14,7 @@ from cascade_cluster.credentials import Credentials
 from cascade_cluster.errors import WaitError
 from cascade_cluster.launcher import Launcher
 
-READY_TIMEOUT_SECONDS = 90
+READY_TIMEOUT_SECONDS = 180
 
 
 @dataclass(frozen=True)

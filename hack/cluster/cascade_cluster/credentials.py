@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cascade_cluster.commands import run
 
-TODO = "Install openssl (Debian package `openssl`)."
+REMEDY = "Install openssl (Debian package `openssl`)."
 
 # The users that Kubernetes' own bootstrap roles are bound to, and a first administrator.
 USERS: dict[str, tuple[str, str]] = {
@@ -56,7 +56,7 @@ class Credentials:
 
 
 def _openssl(*words: str | Path) -> None:
-    run(["openssl", *words], timeout_seconds=30, todo=TODO)
+    run(["openssl", *words], timeout_seconds=30, remedy=REMEDY)
 
 
 def _key(path: Path) -> None:

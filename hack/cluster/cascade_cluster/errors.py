@@ -6,9 +6,9 @@ from __future__ import annotations
 class ClusterError(Exception):
     """The cluster cannot do what was asked; the text is complete without a traceback."""
 
-    def __init__(self, what: str, why: str = "", todo: str = "") -> None:
-        self.what, self.why, self.todo = what, why, todo
-        super().__init__("\n".join(part for part in (what, why, todo) if part))
+    def __init__(self, what: str, why: str = "", remedy: str = "") -> None:
+        self.what, self.why, self.remedy = what, why, remedy
+        super().__init__("\n".join(part for part in (what, why, remedy) if part))
 
 
 class CommandError(ClusterError):

@@ -49,6 +49,8 @@ class Cluster:
     level: str
     kubeconfig: Path
     programs: Programs
+    folder: Path
+    """Ours, for files that are derived from the kubeconfig."""
 
     def kubectl(
         self, *args: str | Path, input: str | None = None, timeout_seconds: float | None = None
@@ -104,7 +106,8 @@ class Cluster:
     @cached_property
     def ca(self) -> Path:
         """A file with the authority that signed the API server's certificate."""
-        path = self.kubeconfig.with_name(self.kubeconfig.name + ".ca.crt")
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self.folder / "ca.crt"
         data = self._view["clusters"][0]["cluster"]["certificate-authority-data"]
         path.write_bytes(base64.b64decode(data))
         return path

@@ -15,6 +15,7 @@ from cascade_cluster.commands import run, succeeds
 from cascade_cluster.console import say
 from cascade_cluster.errors import ClusterError
 from cascade_cluster.settings import REPOSITORY, version
+from cascade_cluster.wheelhouse import Sources, Wheelhouse
 
 COMPONENTS = ("operator", "router", "enginesim")
 BUILD_TIMEOUT_SECONDS = 1800
@@ -34,10 +35,13 @@ class Image:
 
 
 def describe(
-    base_key: str, components: Sequence[str] = COMPONENTS, repository: Path = REPOSITORY
+    base_key: str,
+    components: Sequence[str] = COMPONENTS,
+    repository: Path = REPOSITORY,
+    sources: Sources | None = None,
 ) -> list[Image]:
     """The images of this checkout as it is now; quick, as nothing is built or asked."""
-    sources = wheelhouse.sources(repository)
+    sources = sources or wheelhouse.sources(repository)
     tag = version(repository)
     found = []
     for component in components:
@@ -56,33 +60,39 @@ def describe(
     return found
 
 
-def build(cache: Path, base: Base, images: Sequence[Image]) -> None:
+def build(cache: Path, base: Base, images: Sequence[Image], wheels: Wheelhouse) -> None:
     """Build the images that have no archive yet, side by side."""
     with locks.exclusive(cache / "images" / ".build.lock"):
-        todo = [image for image in images if not image.archive(cache).exists()]
-        if not todo:
+        missing = [image for image in images if not image.archive(cache).exists()]
+        if not missing:
             return
         buildah = Buildah(cache)
         try:
             name = buildah.import_base(base)
+
+            def build_one(image: Image) -> None:
+                folder = cache / "images" / f".context-{image.component}"
+                shutil.rmtree(folder, ignore_errors=True)
+                wheels.context(folder, image.component, base.python, image.dockerfile)
+                _build_one(buildah, image, folder, name, image.archive(cache))
+                shutil.rmtree(folder)
+
             with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-                list(pool.map(lambda image: _build_one(buildah, cache, base, name, image), todo))
+                list(pool.map(build_one, missing))
         finally:
             buildah.clean()
 
 
-def _build_one(buildah: Buildah, cache: Path, base: Base, base_name: str, image: Image) -> None:
-    folder = cache / "images" / f".context-{image.component}"
-    shutil.rmtree(folder, ignore_errors=True)
-    wheelhouse.context(cache, folder, image.component, base.python, image.dockerfile)
+def _build_one(
+    buildah: Buildah, image: Image, context: Path, base_name: str, archive: Path
+) -> None:
     say(f"building {image.reference}")
-    buildah.build(folder, image.reference, base_name)
-    scratch = cache / "images" / f".{image.component}.new"
+    buildah.build(context, image.reference, base_name)
+    scratch = archive.with_name(f".{image.component}.new")
     scratch.unlink(missing_ok=True)
     buildah.save(image.reference, scratch)
-    os.replace(scratch, image.archive(cache))
-    shutil.rmtree(folder)
-    cached.keep_newest(cache / "images", f"{image.component}-*.tar", 2)
+    os.replace(scratch, archive)
+    cached.keep_newest(archive.parent, f"{image.component}-*.tar", 2)
     say(f"built {image.reference}")
 
 
@@ -137,6 +147,10 @@ class Buildah:
 def ensure(cache: Path) -> list[Image]:
     """The images of this checkout, built where their archives are missing."""
     described = describe(base_image.describe(cache).key)
-    if any(not image.archive(cache).exists() for image in described):
-        build(cache, base_image.ensure(cache), described)
+    if all(image.archive(cache).exists() for image in described):
+        return described
+    base = base_image.ensure(cache)
+    wheels = wheelhouse.freeze(cache)
+    described = describe(base.key, sources=wheels.sources)
+    build(cache, base, described, wheels)
     return described

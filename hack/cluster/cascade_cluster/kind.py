@@ -119,7 +119,7 @@ def _start_kwok(settings: Settings, instance: Instance) -> None:
 def handle(settings: Settings, instance: Instance) -> Cluster:
     """The cluster as its users see it."""
     programs = installed_or_compiled(settings.cache)
-    return Cluster(instance.name, instance.level, instance.kubeconfig, programs)
+    return Cluster(instance.name, instance.level, instance.kubeconfig, programs, instance.folder)
 
 
 def is_running(instance: Instance) -> bool:
@@ -133,11 +133,12 @@ def delete(instance: Instance) -> None:
 
 def load_images(settings: Settings, instance: Instance | None) -> list[str]:
     """Build with docker, which caches by itself, and load into the nodes if they run."""
-    present = images.describe("docker")
+    wheels = wheelhouse.freeze(settings.cache)
+    present = images.describe("docker", sources=wheels.sources)
     for image in present:
         context = settings.cache / "images" / f".context-{image.component}"
         shutil.rmtree(context, ignore_errors=True)
-        wheelhouse.context(settings.cache, context, image.component, IMAGE_PYTHON, image.dockerfile)
+        wheels.context(context, image.component, IMAGE_PYTHON, image.dockerfile)
         say(f"building {image.reference}")
         run(build_arguments(image, context), timeout_seconds=images.BUILD_TIMEOUT_SECONDS)
         shutil.rmtree(context)

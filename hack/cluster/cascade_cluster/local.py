@@ -124,4 +124,4 @@ def _write_wrappers(instance: Instance, programs: Path) -> None:
 def handle(instance: Instance) -> Cluster:
     """The cluster as its users see it."""
     programs = Programs((f"{instance.programs}/kube", "kubectl"), (f"{instance.programs}/helm",))
-    return Cluster(instance.name, instance.level, instance.kubeconfig, programs)
+    return Cluster(instance.name, instance.level, instance.kubeconfig, programs, instance.folder)

@@ -20,7 +20,7 @@ from cascade_cluster.network import Network
 GPU = "nvidia.com/gpu"
 PLUGINS = Path("/usr/lib/cni")
 PAUSE_IMAGE = "cascade-operator/pause:1"
-READY_TIMEOUT_SECONDS = 60
+READY_TIMEOUT_SECONDS = 120
 
 
 @dataclass(frozen=True)

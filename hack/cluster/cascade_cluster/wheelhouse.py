@@ -12,6 +12,7 @@ from pathlib import Path
 from cascade_cluster import cached, hashing, locks
 from cascade_cluster.commands import run
 from cascade_cluster.console import say
+from cascade_cluster.errors import ClusterError
 from cascade_cluster.settings import REPOSITORY
 
 # What a current glibc accepts; pip wants each of them named when the version is not its own.
@@ -22,7 +23,8 @@ PLATFORMS = (
     "manylinux2014_x86_64",
 )
 TIMEOUT_SECONDS = 900
-TODO = "pip must reach an index: check `pip config list`."
+ATTEMPTS = 5
+REMEDY = "pip must reach an index: check `pip config list`."
 
 
 @dataclass(frozen=True)
@@ -53,39 +55,68 @@ def sources(repository: Path = REPOSITORY) -> Sources:
     return Sources(hashing.of_files(repository, files), hashing.of_files(repository, pins))
 
 
-def project_wheel(cache: Path, repository: Path = REPOSITORY) -> Path:
-    """The project's wheel, built unless it is cached."""
-    folder = cache / "wheels" / f"project-{sources(repository).project}"
+@dataclass(frozen=True)
+class Wheelhouse:
+    """The project's wheel at one moment, and the wheels that go with it."""
+
+    cache: Path
+    repository: Path
+    sources: Sources
+    wheel: Path
+
+    def extra(self, extra: str, python: str) -> Path:
+        """A folder with the wheels that an extra needs on a Python, fetched unless cached."""
+        folders = self.cache / "wheels"
+        folder = folders / f"{extra}-{hashing.of_parts([self.sources.requirements, python])}"
+        with locks.exclusive(folders / f".{extra}.lock"):
+            if not folder.exists():
+                say(f"fetching the wheels of the extra {extra}")
+                scratch = _scratch(folder)
+                argv: list[str | Path] = [
+                    *_pip(), "download", "--only-binary=:all:", "--dest", scratch,
+                    *_target(python), *_constraints(self.repository), f"{self.wheel}[{extra}]",
+                ]  # fmt: skip
+                run(argv, timeout_seconds=TIMEOUT_SECONDS, remedy=REMEDY)
+                # It changes with every line of code, the others do not: it is kept apart.
+                (scratch / self.wheel.name).unlink()
+                scratch.rename(folder)
+                cached.keep_newest(folders, f"{extra}-*", 2)
+        return folder
+
+    def context(self, target: Path, extra: str, python: str, dockerfile: Path) -> None:
+        """Fill a folder with what `docker build` and `buildah build` get to see."""
+        wheels = target / "wheels"
+        wheels.mkdir(parents=True)
+        for wheel in [self.wheel, *self.extra(extra, python).glob("*.whl")]:
+            os.link(wheel, wheels / wheel.name)
+        shutil.copy(dockerfile, target / "Dockerfile")
+        constraints = self.repository / "constraints.txt"
+        if constraints.exists():
+            shutil.copy(constraints, target)
+
+
+def freeze(cache: Path, repository: Path = REPOSITORY) -> Wheelhouse:
+    """Build the project's wheel, unless it is cached, from files that hold still meanwhile."""
     with locks.exclusive(cache / "wheels" / ".project.lock"):
-        if not folder.exists():
+        for _ in range(ATTEMPTS):
+            before = sources(repository)
+            folder = cache / "wheels" / f"project-{before.project}"
+            if folder.exists():
+                return Wheelhouse(cache, repository, before, next(folder.glob("*.whl")))
             say("building the project's wheel")
             scratch = _scratch(folder)
             argv: list[str | Path] = [*_pip(), "wheel", "--no-deps", "--wheel-dir", scratch]
-            run([*argv, repository], timeout_seconds=TIMEOUT_SECONDS, todo=TODO)
-            scratch.rename(folder)
-            cached.keep_newest(cache / "wheels", "project-*", 3)
-    return next(folder.glob("*.whl"))
-
-
-def extra_wheels(cache: Path, extra: str, python: str, repository: Path = REPOSITORY) -> Path:
-    """A folder with the wheels that an extra needs on the given Python, fetched unless cached."""
-    wheel = project_wheel(cache, repository)
-    key = hashing.of_parts([sources(repository).requirements, python])
-    folder = cache / "wheels" / f"{extra}-{key}"
-    with locks.exclusive(cache / "wheels" / f".{extra}.lock"):
-        if not folder.exists():
-            say(f"fetching the wheels of the extra {extra}")
-            scratch = _scratch(folder)
-            argv: list[str | Path] = [
-                *_pip(), "download", "--only-binary=:all:", "--dest", scratch,
-                *_target(python), *_constraints(repository), f"{wheel}[{extra}]",
-            ]  # fmt: skip
-            run(argv, timeout_seconds=TIMEOUT_SECONDS, todo=TODO)
-            # It changes with every line of code, the others do not: it is kept apart.
-            (scratch / wheel.name).unlink()
-            scratch.rename(folder)
-            cached.keep_newest(cache / "wheels", f"{extra}-*", 2)
-    return folder
+            run([*argv, repository], timeout_seconds=TIMEOUT_SECONDS, remedy=REMEDY)
+            if sources(repository) == before:
+                scratch.rename(folder)
+                cached.keep_newest(cache / "wheels", "project-*", 3)
+            else:
+                shutil.rmtree(scratch)
+    raise ClusterError(
+        "The project's files changed each time while its wheel was built.",
+        "An image is named by a hash of the files: it must hold exactly these.",
+        "Run it again when nobody edits the checkout.",
+    )
 
 
 def _pip() -> list[str]:
@@ -110,17 +141,3 @@ def _scratch(folder: Path) -> Path:
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     return scratch
-
-
-def context(cache: Path, target: Path, extra: str, python: str, dockerfile: Path) -> None:
-    """Fill a folder with what `docker build` and `buildah build` get to see."""
-    repository = dockerfile.parent.parent
-    wheels = target / "wheels"
-    wheels.mkdir(parents=True)
-    others = extra_wheels(cache, extra, python, repository)
-    for wheel in [project_wheel(cache, repository), *others.glob("*.whl")]:
-        os.link(wheel, wheels / wheel.name)
-    shutil.copy(dockerfile, target / "Dockerfile")
-    constraints = repository / "constraints.txt"
-    if constraints.exists():
-        shutil.copy(constraints, target)
