@@ -143,7 +143,7 @@ async def _stream_choice(
             sent = made
         if limit is not None and sent >= min(limit, len(choice.answer.texts)):
             return
-        if choice.ticket.sequence.is_over and sent == choice.ticket.tokens:
+        if choice.ticket.sequence.is_over and sent >= choice.ticket.tokens:
             break
     aborted = choice.ticket.sequence.aborted
     reason = "abort" if aborted else choice.answer.finish_reason

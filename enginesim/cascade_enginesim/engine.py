@@ -28,8 +28,9 @@ class Ticket:
         self._changed = asyncio.Event()
 
     def tell(self, tokens: int) -> None:
+        """``tokens`` exist by now; what was once told is never taken back."""
         if tokens > self.tokens or self.sequence.is_over:
-            self.tokens = tokens
+            self.tokens = max(self.tokens, tokens)
             self._changed.set()
 
     async def more(self, sent: int) -> int:
@@ -112,8 +113,9 @@ class Engine:
         if not ticket.sequence.is_over:
             now = self.now()
             self._move(now)
+            made = self.batch.visible(ticket.sequence, now)
             self.batch.abort(ticket.sequence, now)
-            ticket.tell(ticket.tokens)
+            ticket.tell(made)
 
     def _move(self, now: float) -> None:
         """Runs the batch up to now and tells those who wait."""

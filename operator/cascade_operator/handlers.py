@@ -22,8 +22,8 @@ TOKEN_SECONDS = 600
 """kopf reads a token at login only: it is asked to log in again so often."""
 
 
-def registry(controller: Controller, settings: Settings) -> kopf.OperatorRegistry:
-    """kopf's handlers, bound to one controller."""
+def registry(controller: Controller, stop: asyncio.Event) -> kopf.OperatorRegistry:
+    """kopf's handlers, bound to one controller; ``stop`` is set when it ends."""
     found = kopf.OperatorRegistry()
 
     @kopf.on.startup(registry=found)
@@ -57,6 +57,8 @@ def registry(controller: Controller, settings: Settings) -> kopf.OperatorRegistr
 
     @kopf.on.cleanup(registry=found)
     async def untick(**_: Any) -> None:
+        # kopf takes SIGTERM for itself, and waits for our tasks: they have to hear of it.
+        stop.set()
         for task in tasks:
             task.cancel()
 
@@ -67,9 +69,11 @@ def registry(controller: Controller, settings: Settings) -> kopf.OperatorRegistr
 async def run(controller: Controller, settings: Settings, stop: asyncio.Event) -> None:
     """kopf until ``stop`` is set."""
     await kopf.operator(
-        registry=registry(controller, settings),
+        registry=registry(controller, stop),
         settings=kopf.OperatorSettings(),
         standalone=True,
+        # kopf asks for the user's name otherwise, and a container's user id need not have one.
+        identity=settings.pod_name,  # type: ignore[arg-type]  # a private NewType of str
         clusterwide=settings.cluster_scoped,
         namespaces=() if settings.cluster_scoped else settings.watch_namespaces,
         stop_flag=stop,

@@ -163,12 +163,12 @@ class Reconciler:
         if decision.plan is not None:
             return decision.plan
         failure = self._failures.get(key)
-        if failure is not None and failure.revision == decision.revision:
-            if failure.retry_at is None or self._clock() < failure.retry_at:
-                outcome.errors.append(failure.error)
-                return None
-        # Planning may take a minute: say at once what is being done.
-        await self._tell(key, outcome)
+        if failure is None or failure.revision != decision.revision:
+            # Planning may take a minute: say at once what is being done.
+            await self._tell(key, outcome)
+        elif failure.retry_at is None or self._clock() < failure.retry_at:
+            outcome.errors.append(failure.error)
+            return None
         return await self._solve(key, outcome, decision)
 
     async def _solve(self, key: Key, outcome: Outcome, need: planning.NeedPlan) -> Any:

@@ -137,6 +137,15 @@ class Situation:
             total = min(total, max(first, self.rules.max_gpus_per_move))
         return total - self.free
 
+    def may_borrow(self, model: str) -> bool:
+        """Whether a loan would come back: the model gives up as much elsewhere, and the whole plan
+        fits. Otherwise two models would take the same GPUs from each other for ever."""
+        changes = any(
+            view.model == model and view.replicas > self.want(name)
+            for name, view in self.live.items()
+        )
+        return changes and self.target.gpus <= self.observation.pool.usable
+
     def board(self, floor: int, models: set[str] | None = None) -> moves.Board:
         """The replicas as the donor search sees them; by default every model that the plan or
         the routing in force may reach keeps its floor."""

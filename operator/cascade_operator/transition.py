@@ -126,7 +126,7 @@ def make_room(s: Situation) -> step.Step | None:
     if found is None and s.removed() and all(s.ready_pods(m) for m in s.target.models):
         words = f"publishing thresholds that no longer reach {', '.join(sorted(s.removed()))}"
         return s.step("Publish", words, publish="final")
-    if found is None:
+    if found is None and s.may_borrow(first.model):
         found = moves.borrowed(board, least, first.model)
     if found is None and s.rules.allow_downtime:
         found = moves.donors(s.board(0), least, s.need())

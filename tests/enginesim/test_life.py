@@ -11,6 +11,7 @@ import aiohttp
 import orjson
 import pytest
 
+from cascade_enginesim.__main__ import DRAIN_CHECK_SECONDS
 from tests.enginesim import processes
 from tests.enginesim.processes import Process
 
@@ -40,7 +41,7 @@ async def first_chunk(response: aiohttp.ClientResponse) -> bytes:
 
 
 def test_until_it_is_up_everything_is_503(tmp_path: pathlib.Path) -> None:
-    with processes.engine(tmp_path / "log", wait="", ENGINESIM_STARTUP_SECONDS="2") as engine:
+    with processes.engine(tmp_path / "log", wait="", ENGINESIM_STARTUP_SECONDS="3") as engine:
         for path in ("/ready", "/health", "/ping"):
             assert engine.request(path).status == 503
         assert engine.chat("hello").status == 503
@@ -57,7 +58,7 @@ async def test_a_term_signal_lets_requests_finish_and_still_answers_new_ones(
     with processes.engine(tmp_path / "log", ENGINESIM_TIME_SCALE="10") as engine:
         async with aiohttp.ClientSession() as session:
             url = engine.url + "/v1/chat/completions"
-            running_body = body("talk [tokens=1500]", stream=True)
+            running_body = body("talk [tokens=5000]", stream=True)
             async with session.post(url, json=running_body) as response:
                 await first_chunk(response)
                 engine.terminate()
@@ -67,6 +68,8 @@ async def test_a_term_signal_lets_requests_finish_and_still_answers_new_ones(
 
                 await eventually(unready)
                 assert (await asyncio.to_thread(engine.request, "/health")).status == 503
+                # Past the first look at whether requests are left.
+                await asyncio.sleep(2 * DRAIN_CHECK_SECONDS / 10)
                 late = await asyncio.to_thread(engine.chat, "hello [tokens=5]")
                 assert late.status == 200
                 rest = await response.read()

@@ -395,3 +395,16 @@ def test_a_mutant_is_caught(mutate: object, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(AssertionError, match=r"over the pool|not Ready after"):
         for seed in range(40):
             test_any_history_stays_in_the_pool_and_keeps_models_served(seed)
+
+
+def test_a_plan_that_is_larger_than_the_pool_stops_without_going_back_and_forth() -> None:
+    world = installed(12, target("p1", small=(1, 2), large=(2, 4)))
+    after = target("p2", small=(4, 2), large=(2, 4))
+    last = converge(world, after)
+    assert (last.kind, last.blocked_reason) == ("Blocked", "InsufficientGPUs")
+    before = world.running()
+    assert before == {"chat-small-2a": 2, "chat-large-4a": 2}
+    for _ in range(5):
+        world.operate(after, thresholds(after))
+        world.settle()
+        assert world.running() == before

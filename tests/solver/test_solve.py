@@ -324,7 +324,7 @@ def test_running_replicas_stay_where_they_do_not_set_the_latency() -> None:
     slower = {**running["deployment"]["small"][0], "tensor": 2, "replicas": 1}
     assert slower != running["deployment"]["small"][0]
     running["deployment"]["small"] = [slower]
-    kept = solve(builders.problem(**fields, inForce=running))
+    kept = solve(builders.problem(**fields, inForce=running, allowDowntime=True))
     assert kept.deployment()["small"][0].tensor == 2
     assert kept.objective == pytest.approx(fresh.objective)
     assert kept.keeps_in_force

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 from cascade_cluster import fixed_folders, processes
@@ -54,6 +55,9 @@ def end_processes(folder: Path) -> None:
     wait_until(f"the end of the processes of {folder.name}", is_gone, timeout_seconds=30)
     if instance is not None and instance.network is not None:
         device = Network(instance.network).device
+        # The kernel takes a network namespace apart late when sockets of killed processes linger;
+        # without the device on our side nothing of it is left to see or to collide with.
+        subprocess.run(["ip", "link", "delete", device], capture_output=True, check=False)
         wait_until(
             f"the removal of the network device {device}",
             lambda: not Path("/sys/class/net", device).exists(),

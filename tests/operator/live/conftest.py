@@ -3,21 +3,21 @@
 import itertools
 import json
 import secrets
-import socket
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from cascade_cluster.handle import Cluster
+from tests import apiserver
+from tests.operator.live import access
 from tests.operator.live import scene as scenes
-from tests.operator.live.process import ROOT, OperatorProcess
+from tests.operator.live.process import OperatorProcess
 
-CRD = ROOT / "crds" / "cascadeservices.yaml"
-SYSTEM = "cascade-system"
 NUMBERS = itertools.count()
 SESSION = secrets.token_hex(2)
+MakeOperator = Callable[..., OperatorProcess]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,33 +41,41 @@ def pytest_runtest_makereport(
 @pytest.fixture(scope="session")
 def cluster(kwok_cluster: Cluster) -> Cluster:
     """The cluster with the custom resource definition and the operator's namespace."""
-    kwok_cluster.kubectl("apply", "--server-side", "-f", CRD)
-    kwok_cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", CRD)
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
+    apiserver.install_definition(kwok_cluster)
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": access.NAMESPACE}}
     kwok_cluster.kubectl("apply", "-f", "-", input=json.dumps(namespace))
     return kwok_cluster
 
 
 @pytest.fixture(scope="session")
-def operator(
-    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[OperatorProcess]:
-    """One operator for all tests; its log is kept in the session's folder."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = tmp_path_factory.mktemp("operator") / "operator.log"
-    process = OperatorProcess(
-        cluster,
-        port,
-        log,
-        {
-            "CASCADE_NAMESPACE": SYSTEM,
+def make_operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> MakeOperator:
+    """make_operator(watch_namespaces=(), code="", **environment): an operator, not yet started,
+    with the rights that the chart gives it and no others."""
+
+    def made(
+        watch_namespaces: tuple[str, ...] = (), code: str = "", **environment: str
+    ) -> OperatorProcess:
+        folder = tmp_path_factory.mktemp("operator")
+        kubeconfig = access.kubeconfig(cluster, folder, watch_namespaces)
+        settings = {
+            "CASCADE_NAMESPACE": access.NAMESPACE,
+            "CASCADE_CLUSTER_SCOPED": json.dumps(not watch_namespaces),
+            "CASCADE_WATCH_NAMESPACES": json.dumps(list(watch_namespaces)),
             # A Lease that no earlier session can hold.
             "CASCADE_LEASE_NAME": f"cascade-operator-{SESSION}",
+            "CASCADE_LEASE_RETRY_SECONDS": "1",
             "CASCADE_RESYNC_SECONDS": "8",
-        },
-    )
+            **environment,
+        }
+        return OperatorProcess(kubeconfig, folder / "operator.log", settings, code)
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def operator(make_operator: MakeOperator) -> Iterator[OperatorProcess]:
+    """One operator for all tests; its log is kept in the session's folder."""
+    process = make_operator()
     process.start()
     yield process
     assert process.stop() == 0, process.tail()

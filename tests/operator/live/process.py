@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -10,25 +11,32 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
-from cascade_cluster.handle import Cluster
-
 ROOT = Path(__file__).resolve().parents[3]
 READY_SECONDS = 60.0
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 class OperatorProcess:
-    """One operator against one cluster. ``environment`` changes its settings."""
+    """One operator against one cluster. ``environment`` changes its settings, ``code`` runs
+    before it starts (to change what must be noticed)."""
 
     def __init__(
-        self, cluster: Cluster, port: int, log: Path, environment: Mapping[str, str]
+        self, kubeconfig: Path, log: Path, environment: Mapping[str, str], code: str = ""
     ) -> None:
-        self._port = port
+        self._port = free_port()
         self._log = log
+        start = "import sys\nfrom cascade_operator import __main__\nsys.exit(__main__.main())"
+        self._command = ["-c", f"{code}\n{start}"] if code else ["-m", "cascade_operator"]
         self._environment = {
             **os.environ,
-            "KUBECONFIG": str(cluster.kubeconfig),
+            "KUBECONFIG": str(kubeconfig),
             "PYTHONPATH": ":".join(str(ROOT / part) for part in ("operator", "solver", "router")),
-            "CASCADE_HTTP_PORT": str(port),
+            "CASCADE_HTTP_PORT": str(self._port),
             "CASCADE_POD_NAME": "operator-0",
             "CASCADE_ROUTER_IMAGE": "cascade-operator/router:test",
             **environment,
@@ -39,7 +47,7 @@ class OperatorProcess:
         """Starts it and waits until it leads and its caches are filled."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "cascade_operator"],
+                [sys.executable, *self._command],
                 env=self._environment,
                 stdout=log,
                 stderr=log,
@@ -58,6 +66,11 @@ class OperatorProcess:
     def stop(self) -> int:
         """SIGTERM; returns the exit code."""
         return self._end(signal.SIGTERM)
+
+    def wait(self, seconds: float) -> int:
+        """The exit code, once it has ended by itself."""
+        assert self._process is not None
+        return self._process.wait(timeout=seconds)
 
     @property
     def is_running(self) -> bool:
