@@ -163,8 +163,8 @@ def contains(live: Any, wanted: Any) -> bool:
     """
     if live is None and not wanted:
         return True  # the server leaves out what is empty
-    if isinstance(wanted, Mapping):
-        return isinstance(live, Mapping) and all(
+    if isinstance(wanted, dict):
+        return isinstance(live, dict) and all(
             contains(live.get(key), value) for key, value in wanted.items()
         )
     if isinstance(wanted, list):

@@ -50,7 +50,8 @@ def await_gone(s: Situation) -> step.Step | None:
         pod.name
         for view in s.sets.values()
         for pod in view.pods
-        if not pod.lost and not pod.finished
+        # A finished pod counts too: its controller has not let go of it before it is gone.
+        if not pod.lost
         if view.deleting or pod.ordinal >= view.replicas
     ]
     unseen = [

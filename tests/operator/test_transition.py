@@ -104,6 +104,22 @@ def test_any_history_stays_in_the_pool_and_keeps_models_served(seed: int) -> Non
         assert_no_legal_move(world, wanted)
 
 
+def test_a_pod_whose_containers_have_ended_is_waited_for_not_reported_as_blocked() -> None:
+    world = World(12, RULES, random.Random(1))
+    before, after = (
+        target("p1", small=(1, 2), large=(5, 2)),
+        target("p2", small=(1, 2), large=(1, 8)),
+    )
+    assert converge(world, before).settled
+    found = [world.operate(after, thresholds(after))]
+    while not found[-1].settled:
+        assert len(found) < 5000
+        world.happen(1)
+        found.append(world.operate(after, thresholds(after)))
+    assert {"AwaitGone", "Grow"} <= {f.kind for f in found}
+    assert [f.message for f in found if f.kind == "Blocked"] == []
+
+
 def assert_no_legal_move(world: World, wanted: situation.Target) -> None:
     """Blocked is right only when all that may leave would not make room for one replica: all but
     one replica of every other model, and what the receiver's plan does not keep."""

@@ -35,6 +35,8 @@ class Pod:
     uid: str
     ready: bool = False
     terminating: bool = False
+    finished: bool = False
+    """Its containers have ended; the object stays for a moment."""
     stuck: bool = False
     broken: bool = False
     """Never becomes Ready."""
@@ -125,6 +127,7 @@ class World:
                 gpus=entry.gpus,
                 ready=pod.ready,
                 terminating=pod.terminating,
+                finished=pod.finished,
                 lost=pod.lost,
             )
             for ordinal, pod in sorted(self.pods_seen.get(name, {}).items())
@@ -239,7 +242,7 @@ class World:
 
     def settle(self) -> None:
         """Everything that is under way comes to its end, except what is stuck or broken."""
-        for _ in range(4):
+        for _ in range(5):
             for event in self.events():
                 event()
                 self.check("cluster")
@@ -247,7 +250,7 @@ class World:
     def advance(self) -> None:
         """One turn of every pod, then one of the controller, then the operator sees it."""
         for name, entry in self.sets.items():
-            for ordinal, pod in list(entry.pods.items()):
+            for ordinal, pod in 2 * list(entry.pods.items()):
                 self._live(name, ordinal, pod)
         for name in list(self.sets):
             self._control(name)
@@ -278,7 +281,9 @@ class World:
         if entry is None or entry.pods.get(ordinal) is not pod or pod.lost:
             return
         if pod.terminating and not pod.stuck:
-            del entry.pods[ordinal]
+            if pod.finished:
+                del entry.pods[ordinal]
+            pod.finished = True
         elif not pod.terminating and not pod.broken:
             pod.ready = True
 

@@ -17,8 +17,7 @@ from cascade_cluster.settings import Settings
 
 def up(settings: Settings, name: str, level: str, nodes: int = 2, gpus: int = 8) -> Cluster:
     """A cluster of the given level; started only if there is none."""
-    if not 1 <= nodes <= MAX_NODES or gpus < 0:
-        raise ClusterError(f"Between 1 and {MAX_NODES} nodes, with 0 or more GPUs each, please.")
+    _check_size(nodes, gpus)
     if settings.kubeconfig is not None:
         say(f"using the cluster of CASCADE_KUBECONFIG={settings.kubeconfig}; nothing is started")
         return _existing(settings, settings.kubeconfig)
@@ -36,15 +35,22 @@ def up_with_images(settings: Settings, name: str, nodes: int = 2, gpus: int = 8)
     if settings.kubeconfig is None and is_new and choose_provider() == "local":
         # Side by side: one waits for the network and the disk while the other compiles. The nodes
         # then start with the images inside.
+        _check_size(nodes, gpus)
         packages.ensure("pods", install=settings.install)
+        packages.ensure("images", install=settings.install)
         with ThreadPoolExecutor() as pool:
             compiling = pool.submit(binaries.build, binaries.KUBE, settings.cache)
-            images(settings, name)
+            built = pods.build_images(settings.cache)
             compiling.result()
-        return up(settings, name, "pods", nodes, gpus)
+        return local.up(settings, name, "pods", nodes, gpus, built)
     cluster = up(settings, name, "pods", nodes, gpus)
     images(settings, name)
     return cluster
+
+
+def _check_size(nodes: int, gpus: int) -> None:
+    if not 1 <= nodes <= MAX_NODES or gpus < 0:
+        raise ClusterError(f"Between 1 and {MAX_NODES} nodes, with 0 or more GPUs each, please.")
 
 
 def choose_provider() -> str:
@@ -130,7 +136,11 @@ def images(settings: Settings, name: str) -> list[str]:
         raise ClusterError(
             f"The cluster {name} has the level {running.level}, which runs no images."
         )
-    return pods.load_images(settings.cache, running)
+    if running is not None:
+        built = pods.load_images(settings.cache, running)
+    else:
+        built = pods.build_images(settings.cache)
+    return [image.reference for image in built]
 
 
 def load_archive(settings: Settings, name: str, archive: Path) -> None:

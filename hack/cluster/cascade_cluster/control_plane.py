@@ -70,6 +70,11 @@ def api_arguments(credentials: Credentials, endpoints: Endpoints) -> list[str]:
         f"--tls-private-key-file={credentials.key('kube-apiserver')}",
         f"--client-ca-file={credentials.ca}",
         f"--token-auth-file={credentials.tokens}",
+        # For API servers behind this one, of which there are none; without it the controllers
+        # complain every minute.
+        f"--requestheader-client-ca-file={credentials.ca}",
+        "--requestheader-allowed-names=front-proxy",
+        "--requestheader-username-headers=X-Remote-User",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         f"--kubelet-client-certificate={credentials.certificate('kubelet-client')}",

@@ -52,17 +52,15 @@ def _store(cache: Path, pause: Path, present: Sequence[Image]) -> Path:
     return cache / "stores" / hashing.of_parts([release, pause.read_bytes(), *keys])
 
 
-def find(cache: Path, pause: Path) -> tuple[Path, list[Image]] | None:
-    """The store of this checkout's images, if `images` has built them as they are now."""
+def find(cache: Path) -> list[Image]:
+    """The images of the code as it is now, if they are built; else none."""
     if packages.missing("images"):
-        return None
+        return []
     try:
         present = images.describe(base_image.describe(cache).key)
     except ClusterError:
-        return None  # a checkout without images still gets a cluster
-    if not all(image.archive(cache).exists() for image in present):
-        return None
-    return prepare(cache, pause, present), present
+        return []  # a checkout without images still gets a cluster
+    return present if all(image.archive(cache).exists() for image in present) else []
 
 
 def prepare(cache: Path, pause: Path, present: Sequence[Image]) -> Path:

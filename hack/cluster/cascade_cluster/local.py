@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from cascade_cluster import (
@@ -21,14 +22,22 @@ from cascade_cluster.control_plane import Endpoints
 from cascade_cluster.credentials import Credentials
 from cascade_cluster.errors import ClusterError
 from cascade_cluster.handle import Cluster, Programs
+from cascade_cluster.images import Image
 from cascade_cluster.instance import Instance, load, lock
 from cascade_cluster.launcher import Launcher
 from cascade_cluster.ports import free_ports
 from cascade_cluster.settings import Settings
 
 
-def up(settings: Settings, name: str, level: str, node_count: int, gpus: int) -> Cluster:
-    """Start the cluster, or return the running one of that name and level."""
+def up(
+    settings: Settings,
+    name: str,
+    level: str,
+    node_count: int,
+    gpus: int,
+    built: Sequence[Image] | None = None,
+) -> Cluster:
+    """Start the cluster, its nodes with the built images, or return the running one."""
     folder = settings.clusters / name
     with lock(folder):
         present = load(folder)
@@ -45,7 +54,7 @@ def up(settings: Settings, name: str, level: str, node_count: int, gpus: int) ->
         instance.nodes = node_count if level == "pods" else 0
         instance.save()
         try:
-            _start(settings, instance, programs, gpus)
+            _start(settings, instance, programs, gpus, built)
         except BaseException as error:
             # The folder stays, with the logs; the processes would only be in the way.
             teardown.end_processes(folder)
@@ -73,7 +82,13 @@ def _check_equal(present: Instance, level: str, node_count: int) -> None:
         )
 
 
-def _start(settings: Settings, instance: Instance, programs: Path, gpus: int) -> None:
+def _start(
+    settings: Settings,
+    instance: Instance,
+    programs: Path,
+    gpus: int,
+    built: Sequence[Image] | None,
+) -> None:
     launcher = Launcher(instance)
     net = None
     if instance.level == "pods":
@@ -94,7 +109,7 @@ def _start(settings: Settings, instance: Instance, programs: Path, gpus: int) ->
     kube = programs / "kube"
     control_plane.start_api(launcher, kube, made, endpoints)
     if instance.level == "pods":
-        pods.start_containerd(launcher, settings.cache)
+        pods.start_containerd(launcher, settings.cache, built)
     control_plane.wait_for_api(launcher, made, endpoints)
     say(f"API server ready at {endpoints.url}")
     if instance.level != "api":

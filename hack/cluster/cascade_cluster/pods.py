@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from cascade_cluster import archives, binaries, image_store, images, machine, no
 from cascade_cluster.console import say
 from cascade_cluster.credentials import Credentials
 from cascade_cluster.handle import Cluster
+from cascade_cluster.images import Image
 from cascade_cluster.instance import Instance
 from cascade_cluster.launcher import Launcher
 from cascade_cluster.network import Network
@@ -33,16 +35,20 @@ def all_nodes(instance: Instance) -> list[Node]:
     ]
 
 
-def start_containerd(launcher: Launcher, cache: Path) -> None:
-    """Start the nodes' containerds, with the project's images if they were built before."""
+def start_containerd(launcher: Launcher, cache: Path, built: Sequence[Image] | None) -> None:
+    """Start the nodes' containerds with the given images, or with those of the code as it is.
+
+    The latter only if they were built before: a cluster needs none.
+    """
     pause = archives.pause_archive(binaries.build(binaries.PAUSE, cache) / "pause")
     present = all_nodes(launcher.instance)
-    prepared = image_store.find(cache, pause)
+    built = built or image_store.find(cache)
+    store = image_store.prepare(cache, pause, built) if built else None
 
     def make(node: Node) -> None:
         node.folder.mkdir()
-        if prepared is not None:
-            image_store.seed(prepared[0], node)
+        if store is not None:
+            image_store.seed(store, node)
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(make, present))
@@ -50,10 +56,9 @@ def start_containerd(launcher: Launcher, cache: Path) -> None:
         nodes.start_containerd(launcher, node)
     for node in present:
         nodes.wait_until_serving(node, partial(launcher.check, f"containerd-{node.index}"))
-        if prepared is None:
+        if store is None:
             nodes.import_image(node.socket, pause)
-    if prepared is not None:
-        image_store.note(launcher.instance, prepared[1])
+    image_store.note(launcher.instance, built)
 
 
 def start_nodes(
@@ -74,15 +79,19 @@ def start_nodes(
     say(f"{len(present)} nodes Ready, each with {gpus} GPUs in its status")
 
 
-def load_images(cache: Path, instance: Instance | None) -> list[str]:
-    """Build the project's images; into the nodes of a running cluster, or for the next one."""
+def build_images(cache: Path) -> list[Image]:
+    """Build the project's images, and unpack them for nodes that are yet to start."""
+    built = images.ensure(cache)
     pause = archives.pause_archive(binaries.build(binaries.PAUSE, cache) / "pause")
-    present = images.ensure(cache)
-    if instance is not None:
-        image_store.load(cache, instance, all_nodes(instance), present)
-    else:
-        image_store.prepare(cache, pause, present)
-    return [image.reference for image in present]
+    image_store.prepare(cache, pause, built)
+    return built
+
+
+def load_images(cache: Path, instance: Instance) -> list[Image]:
+    """Build the project's images and load them into the nodes of a running cluster."""
+    built = images.ensure(cache)
+    image_store.load(cache, instance, all_nodes(instance), built)
+    return built
 
 
 def load_archive(instance: Instance, archive: Path) -> None:

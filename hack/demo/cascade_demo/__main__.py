@@ -49,8 +49,7 @@ def up(settings: Settings, name: str) -> None:
     try:
         flow.calibrate(demo)
         flow.ask(demo)
-        flow.send_trace(demo)
-        flow.shift(demo)
+        flow.traffic_and_shift(demo)
     finally:
         demo.tunnel.close()
     progress.summary()

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import yaml
 from kubernetes import client, config, dynamic
 from kubernetes.client.exceptions import ApiException
 
@@ -40,12 +39,15 @@ class Kube:
             force_conflicts=True,
         )
 
-    def apply_file(self, path: Path, namespace: str) -> list[dict[str, Any]]:
-        """Applies every document of a YAML file and returns them."""
-        documents = [d for d in yaml.safe_load_all(path.read_text()) if d]
-        for document in documents:
-            self.apply(document, namespace)
-        return documents
+    def has_namespace(self, name: str) -> bool:
+        """Whether the namespace exists, also while it is being deleted."""
+        try:
+            self.core.read_namespace(name)
+        except ApiException as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
 
     def cascade(self, name: str, namespace: str) -> dict[str, Any]:
         """The CascadeService as it stands."""

@@ -1,6 +1,7 @@
 """Arrivals and lengths of a public trace, and prompts made up to fit them."""
 
 import csv
+import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,11 +25,11 @@ class TraceRow:
 
 @dataclass(frozen=True)
 class Request:
-    """One request to send: when (seconds from the start, model time), its body, its difficulty."""
+    """One request to send: when (seconds from the start, model time), its body, its phase."""
 
     at: float
     body: dict[str, Any]
-    difficulty: float
+    phase: int = 0
 
 
 def read(path: Path = TRACE) -> list[TraceRow]:
@@ -44,16 +45,26 @@ def read(path: Path = TRACE) -> list[TraceRow]:
         ]
 
 
-def denser(rows: Sequence[TraceRow], factor: int) -> list[TraceRow]:
-    """``factor`` consecutive parts of the trace laid over each other: that many times the rate."""
-    size = len(rows) // factor
-    parts = [rows[i * size : (i + 1) * size] for i in range(factor)]
-    moved = [
-        TraceRow(row.arrival_seconds - part[0].arrival_seconds, row.input_tokens, row.output_tokens)
-        for part in parts
-        for row in part
-    ]
-    return sorted(moved, key=lambda row: row.arrival_seconds)
+def at_rate(rows: Sequence[TraceRow], per_second: float, parts: int = 4) -> list[TraceRow]:
+    """The trace at another mean rate: ``parts`` of it laid over each other, then stretched.
+
+    Laying parts over each other keeps neighbouring requests independent; stretching alone would
+    make quiet minutes of the trace last longer.
+    """
+    size = len(rows) // parts
+    laid = sorted(
+        (row.arrival_seconds - rows[i * size].arrival_seconds, row.input_tokens, row.output_tokens)
+        for i in range(parts)
+        for row in rows[i * size : (i + 1) * size]
+    )
+    # The parts are not equally long: only the time that all of them cover has an even rate.
+    covered = min(
+        rows[(i + 1) * size - 1].arrival_seconds - rows[i * size].arrival_seconds
+        for i in range(parts)
+    )
+    kept = [row for row in laid if row[0] <= covered]
+    stretch = len(kept) / per_second / covered
+    return [TraceRow(at * stretch, inputs, outputs) for at, inputs, outputs in kept]
 
 
 def longer(rows: Sequence[TraceRow], share: float = 0.5) -> list[TraceRow]:
@@ -85,24 +96,31 @@ def body(model: str, index: int, row: TraceRow, difficulty: float) -> dict[str, 
     }
 
 
-def requests(
-    rows: Sequence[TraceRow],
-    model: str,
-    generator: random.Random,
-    hardest: float = 0.0,
-    first_index: int = 0,
-) -> Iterator[Request]:
-    """The trace as requests; difficulties are uniform between ``hardest`` and 1."""
-    for offset, row in enumerate(rows):
-        difficulty = hardest + (1 - hardest) * generator.random()
-        index = first_index + offset
-        yield Request(row.arrival_seconds, body(model, index, row, difficulty), difficulty)
+@dataclass
+class Phase:
+    """What kind of requests is sent now; whoever runs the traffic may change it meanwhile."""
+
+    rows: Sequence[TraceRow]
+    hardest: float = 0.0
+    """Difficulties are uniform between this and 1."""
+    number: int = 0
+
+
+def requests(phase: Phase, model: str, generator: random.Random) -> Iterator[Request]:
+    """The trace as requests, over and over, with lengths and difficulties of the current phase."""
+    base, index = 0.0, 0
+    times = [row.arrival_seconds for row in phase.rows]
+    while True:
+        for place, at in enumerate(times):
+            row = phase.rows[place % len(phase.rows)]
+            difficulty = phase.hardest + (1 - phase.hardest) * generator.random()
+            yield Request(base + at, body(model, index, row, difficulty), phase.number)
+            index += 1
+        base += times[-1]
 
 
 def calibration_prompts(rows: Sequence[TraceRow], count: int, generator: random.Random) -> str:
     """JSON lines for ``cascade-router calibrate``: lengths of the trace, uniform difficulties."""
-    import json
-
     lines = []
     for index, row in enumerate(generator.sample(list(rows), count)):
         chat = body("", 1_000_000 + index, row, generator.random())

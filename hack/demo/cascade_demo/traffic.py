@@ -1,9 +1,11 @@
 """Open-loop traffic: requests leave at the trace's times, whatever the answers do."""
 
 import asyncio
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -88,10 +90,12 @@ async def replay(
     url: str,
     requests: Iterable[trace.Request],
     time_scale: float,
-    tally: Tally,
+    tallies: Sequence[Tally],
     stop: asyncio.Event,
 ) -> None:
     """Sends each request at ``request.at / time_scale`` wall seconds until ``stop`` is set.
+
+    Answers are counted in the tally of the phase that their request was sent in.
 
     Requests already sent are awaited at the end, so that a lost one would be seen.
     """
@@ -103,6 +107,7 @@ async def replay(
         running: set[asyncio.Task[None]] = set()
 
         async def one(request: trace.Request) -> None:
+            tally = tallies[request.phase]
             try:
                 record(tally, await client.ask(request))
             except (TimeoutError, aiohttp.ClientError) as error:
@@ -122,3 +127,21 @@ async def replay(
             task.add_done_callback(running.discard)
         if running:
             await asyncio.gather(*running)
+
+
+@contextmanager
+def background(
+    url: str, requests: Iterable[trace.Request], time_scale: float, tallies: Sequence[Tally]
+) -> Iterator[None]:
+    """Sends requests in a thread of its own for as long as the block runs."""
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+    work = replay(url, requests, time_scale, tallies, stop)
+    thread = threading.Thread(target=loop.run_until_complete, args=(work,))
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(timeout=150)
+        loop.close()

@@ -128,8 +128,10 @@ class Scene:
         reason: str | None = None,
         name: str = "chat",
         seconds: float = WAIT_SECONDS,
+        mentions: str = "",
     ) -> str:
-        """The condition's message, once it has this status (and reason) at this generation."""
+        """The condition's message, once it has this status (and reason) at this generation, and
+        names what it should."""
 
         def holds(body: Body) -> bool:
             found = views.condition(body, kind)
@@ -137,9 +139,11 @@ class Scene:
                 found.get("status") == status
                 and found.get("observedGeneration") == body["metadata"]["generation"]
                 and reason in (None, found.get("reason"))
+                and mentions in found.get("message", "")
             )
 
-        body = await self.until(f"{kind}={status} {reason or ''}", holds, name, seconds)
+        what = f"{kind}={status} {reason or ''} {mentions}".rstrip()
+        body = await self.until(what, holds, name, seconds)
         return str(views.condition(body, kind)["message"])
 
     async def until_settled(self, name: str = "chat", seconds: float = WAIT_SECONDS) -> Body:

@@ -102,18 +102,19 @@ async def test_a_wrong_table_is_named_by_row_and_column(scene: Scene) -> None:
 
 
 async def test_the_younger_of_two_cascades_gets_what_is_left(scene: Scene) -> None:
-    whole = {"limit": None}
-    await scene.create(scene.document("elder", **whole))
-    await scene.create(scene.document("younger", **whole))
-    await scene.until_settled("elder")
-    message = await scene.until_condition("PlanReady", "False", "InsufficientGPUs", name="younger")
-    assert "elder" in message
+    made = [await scene.create(scene.document(name, limit=None)) for name in ("one", "two")]
+    metadata = [body["metadata"] for body in made]
+    ages = sorted((m["creationTimestamp"], m["uid"], m["name"]) for m in metadata)
+    elder, younger = (name for _, _, name in ages)
+    await scene.until_settled(elder)
+    message = await scene.until_condition("PlanReady", "False", "InsufficientGPUs", name=younger)
+    assert elder in message
     worst = max(scene.committed())
     assert worst[0] <= 16, worst
     # What the elder gives back is the younger's.
-    body = await scene.cascade("elder")
-    await scene.api.delete(kube.CASCADE.path(scene.namespace, "elder"), body["metadata"]["uid"])
-    await scene.until_settled("younger")
+    body = await scene.cascade(elder)
+    await scene.api.delete(kube.CASCADE.path(scene.namespace, elder), body["metadata"]["uid"])
+    await scene.until_settled(younger)
     worst = max(scene.committed())
     assert worst[0] <= 16, worst
 
@@ -123,10 +124,9 @@ async def test_a_pod_that_never_gets_ready_is_named(scene: Scene) -> None:
     fault = asyncio.create_task(break_first_pod(scene, "small"))
     await scene.create(document)
     name = await fault
-    message = await scene.until_condition("ModelsReady", "False")
-    assert name in message
-    assert name in await scene.until_condition("Reconciling", "True")
-    assert name in await scene.until_condition("Stalled", "True", seconds=60)
+    await scene.until_condition("ModelsReady", "False", mentions=name)
+    await scene.until_condition("Reconciling", "True", mentions=name)
+    await scene.until_condition("Stalled", "True", seconds=60, mentions=name)
     # A better spec helps: the bad set makes room, and nothing is over the limit meanwhile.
     fixed = model("small", samples.SMALL, engine={"image": "engine:other"})
     await scene.change("chat", models=[fixed, model("large", samples.LARGE)])
