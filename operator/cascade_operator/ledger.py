@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .observation import NodeView, PodView, PoolView, SetView
+from .observation import PodView, PoolView, SetView
 
 
 def held(pod: PodView) -> int:
@@ -44,20 +44,11 @@ def free(pool: PoolView, sets: Sequence[SetView]) -> int:
     """
     ours = committed(sets)
     if not pool.nodes:
-        return pool.limit - pool.others - ours
+        return pool.limit - ours
     ready = sum(node.allocatable for node in pool.nodes if node.ready)
     # A pod on a lost node holds nothing on the Ready ones, but counts against the limit: it runs
     # again when its node returns.
     return min(pool.limit - ours, ready - pool.foreign - pool.others - (ours - lost(sets)))
-
-
-def free_per_node(nodes: Iterable[NodeView]) -> dict[str, int]:
-    """Allocatable minus held, per Ready node: 8 free GPUs on 4 nodes take no replica of 8."""
-    return {
-        node.name: max(0, node.allocatable - node.foreign - node.ours)
-        for node in nodes
-        if node.ready
-    }
 
 
 @dataclass(frozen=True)

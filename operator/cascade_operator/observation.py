@@ -115,9 +115,9 @@ class PoolView:
 
     @property
     def usable(self) -> int:
-        """GPUs that this cascade may hold in all; without nodes to read, the limit counts."""
+        """GPUs that this cascade may hold in all; without nodes to read, the limit is trusted."""
         if not self.nodes:
-            return max(0, self.limit - self.others)
+            return self.limit
         ready = sum(node.allocatable for node in self.nodes if node.ready)
         return max(0, min(self.limit, ready - self.foreign - self.others))
 

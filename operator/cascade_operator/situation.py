@@ -1,7 +1,7 @@
 """Situation: the facts of one observation that the rules of a hand-over ask for; pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from . import ledger, moves, published, step
 from .observation import Observation, PodView
@@ -32,10 +32,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Rules:
-    """What the user allows. ``floor``: Ready replicas that every model keeps; a paused cascade
-    finishes what has begun and starts nothing."""
+    """What the user allows. ``floors``: model -> Ready replicas that it keeps (1 for those not
+    named); a paused cascade finishes what has begun and starts nothing."""
 
-    floor: int = 1
+    floors: Mapping[str, int] = field(default_factory=dict)
     allow_downtime: bool = False
     max_gpus_per_move: int | None = None
     step_deadline_seconds: float = 1800.0
@@ -146,14 +146,14 @@ class Situation:
         )
         return changes and self.target.gpus <= self.observation.pool.usable
 
-    def board(self, floor: int, models: set[str] | None = None) -> moves.Board:
+    def board(self, models: set[str] | None = None) -> moves.Board:
         """The replicas as the donor search sees them; by default every model that the plan or
         the routing in force may reach keeps its floor."""
         kept = set(self.target.models) | self.removed() if models is None else models
         return moves.Board(
             sets=tuple(self.live.values()),
             wanted=self.wanted,
-            floors={model: floor for model in kept},
+            floors={model: self.rules.floors.get(model, 1) for model in kept},
             ready={m: len(self.ready_pods(m)) for m in {s.model for s in self.live.values()}},
             changing=frozenset(s.model for s in self.deficits),
         )

@@ -50,6 +50,7 @@ def rules(spec: CascadeSpec) -> Rules:
     """What the user allows in a hand-over."""
     budget = max(model.startup_budget_seconds for model in spec.models)
     return Rules(
+        floors={model.name: model.min_replicas for model in spec.models},
         allow_downtime=spec.rollout.allow_downtime,
         max_gpus_per_move=spec.rollout.max_gpus_per_move,
         step_deadline_seconds=float(spec.rollout.step_deadline_seconds or budget),

@@ -90,7 +90,7 @@ def drop_dead(s: Situation) -> step.Step | None:
     """Surplus replicas that are not Ready serve nobody: they make room without a drain."""
     if s.fits():
         return None
-    found = moves.dead_surplus(s.board(0), s.need())
+    found = moves.dead_surplus(s.board(), s.need())
     return _lowered(s, found) if found else None
 
 
@@ -98,7 +98,7 @@ def shed(s: Situation) -> step.Step | None:
     """Over the limit (it was lowered, or a quota was): surplus leaves without waiting."""
     if s.free >= 0:
         return None
-    found = moves.donors(s.board(s.rules.floor), 1, -s.free)
+    found = moves.donors(s.board(), 1, -s.free)
     return _leave(s, found) if found else None
 
 
@@ -122,7 +122,7 @@ def make_room(s: Situation) -> step.Step | None:
         return None
     first = s.deficits[0]
     least = first.gpus_per_pod - s.free
-    board = s.board(s.rules.floor)
+    board = s.board()
     found = moves.donors(board, least, s.need())
     if found is None and s.removed() and all(s.ready_pods(m) for m in s.target.models):
         words = f"publishing thresholds that no longer reach {', '.join(sorted(s.removed()))}"
@@ -130,7 +130,7 @@ def make_room(s: Situation) -> step.Step | None:
     if found is None and s.may_borrow(first.model):
         found = moves.borrowed(board, least, first.model)
     if found is None and s.rules.allow_downtime:
-        found = moves.donors(s.board(0), least, s.need())
+        found = moves.donors(s.board(models=set()), least, s.need())
     if found is not None:
         return _leave(s, found)
     return grow(s, strict=False) or _blocked(s, first, least)
@@ -145,7 +145,7 @@ def leave_surplus(s: Situation) -> step.Step | None:
     )
     if not surplus:
         return None
-    found = moves.donors(s.board(s.rules.floor, set(s.target.models)), 1, surplus)
+    found = moves.donors(s.board(models=set(s.target.models)), 1, surplus)
     if found is not None:
         return _leave(s, found, publish="final")
     lost = s.lost_pods()
@@ -249,8 +249,8 @@ def _blocked(s: Situation, first: TargetSet, least: int) -> step.Step:
         words += f": the plan holds {s.target.gpus}, the pool offers {usable}"
         return s.step("Blocked", words, blocked="InsufficientGPUs")
     words += (
-        f", and {least} would have to come from models that have no other Ready replica; "
-        "set rollout.allowDowntime to let one go down, or enlarge gpuPool"
+        f", and {least} would have to come from models that have no Ready replica to spare "
+        "(minReplicas); set rollout.allowDowntime to let one go down, or enlarge gpuPool"
     )
     return s.step("Blocked", words, blocked="NeedsDowntime")
 

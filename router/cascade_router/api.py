@@ -23,7 +23,7 @@ from .errors import (
 from .messages import Client, Headers, Request, Response, header
 from .metrics import Metrics
 from .sampler import Recorder
-from .trace import Trace
+from .visits import Trace
 
 log = structlog.get_logger()
 

@@ -16,7 +16,7 @@ from .metrics import Metrics
 from .openai import Ask
 from .policy import Verdict
 from .relay import Opened, Pinger, PingTimes
-from .trace import Trace, Visit
+from .visits import Trace, Visit
 
 
 class Backend(Protocol):

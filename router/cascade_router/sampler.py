@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .config import RouterConfig
-from .trace import Trace, Visit
+from .visits import Trace, Visit
 from .window import LENGTH_EDGES, SCORE_BINS, ModelWindow, Sample, Window
 
 KEPT_WINDOWS = 12

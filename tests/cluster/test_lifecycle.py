@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cascade_cluster import clusters, control_plane, local, processes, teardown
+from cascade_cluster import clusters, control_plane, fixed_folders, local, processes, teardown
 from cascade_cluster.errors import ClusterError
 from cascade_cluster.instance import Instance, load
 from cascade_cluster.network import Network
@@ -140,3 +140,19 @@ def test_two_clusters_run_side_by_side_and_leave_nothing(
     handles[1].kubectl("rollout", "status", "deployment/p", "--timeout=5s")
     clusters.down(settings, names[1])
     assert traces(second, tasks[second.folder]) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_a_user_can_remove_a_cluster_while_root_runs_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    (state / "made-folders").touch()
+    monkeypatch.setattr(fixed_folders, "MADE", state / "made-folders")
+    os.seteuid(65534)
+    try:
+        fixed_folders.remove_unused()
+    finally:
+        os.seteuid(0)
+    assert (state / "made-folders").exists()

@@ -56,7 +56,7 @@ FREE: dict[str, tuple[PoolView, SetView, int]] = {
     "nodes bound": (pool(), of_set(2), 16 - 2 - 3 - 4),
     "limit bound": (pool(limit=6), of_set(2), 2),
     "over a lowered limit": (pool(limit=2), of_set(2), -2),
-    "namespaced: the limit is all that is known": (pool(nodes=(), limit=9), of_set(2), 9 - 3 - 4),
+    "namespaced: the limit is all that is known": (pool(nodes=(), limit=9), of_set(2), 9 - 4),
     "a lost node has nothing to give": (
         pool(nodes=(NODES[0], dataclasses.replace(NODES[1], ready=False))),
         of_set(1, pod(0)),
@@ -82,16 +82,11 @@ def test_free(view: PoolView, entry: SetView, gpus: int) -> None:
         pytest.param(pool(), 11, id="nodes"),
         pytest.param(pool(limit=5), 5, id="limit"),
         pytest.param(pool(others=100), 0, id="never negative"),
-        pytest.param(pool(nodes=(), limit=5), 2, id="namespaced"),
+        pytest.param(pool(nodes=(), limit=5), 5, id="namespaced"),
     ],
 )
 def test_usable(view: PoolView, gpus: int) -> None:
     assert view.usable == gpus
-
-
-def test_free_gpus_are_counted_per_node() -> None:
-    lost = NodeView("n3", 8, 0, 0, False)
-    assert ledger.free_per_node((*NODES, lost)) == {"n1": 2, "n2": 8}
 
 
 def quota(**fields: Any) -> ledger.Quota:

@@ -292,6 +292,16 @@ def test_without_room_and_without_donors_downtime_is_named_not_taken() -> None:
     assert world.running() == {"chat-small-1a": 1, "chat-large-1a": 1}
 
 
+def test_a_model_keeps_the_replicas_that_its_spec_names_also_during_a_move() -> None:
+    world = installed(3, target("p1", small=(2, 1), large=(1, 1)))
+    after = target("p1", small=(2, 1, "b"), large=(1, 1))
+    world.rules = dataclasses.replace(RULES, floors={"small": 2})
+    assert converge(world, after).blocked_reason == "NeedsDowntime"
+    assert world.ready("small") == 2
+    world.rules = RULES
+    assert converge(world, after).settled
+
+
 def test_declared_downtime_first_stops_reaching_the_model() -> None:
     rules = dataclasses.replace(RULES, allow_downtime=True)
     world = installed(2, target("p1", small=(1, 1), large=(1, 1)), rules)

@@ -7,7 +7,7 @@ import pytest
 
 from cascade_router import sampler
 from cascade_router.sampler import Recorder
-from cascade_router.trace import Trace, Visit
+from cascade_router.visits import Trace, Visit
 from cascade_router.window import LENGTH_EDGES, Window
 from tests.router import backend
 from tests.router.conftest import config_for

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cascade_cluster import hashing, locks
+from cascade_cluster import cached, hashing, locks
 from cascade_cluster.commands import run
 from cascade_cluster.console import say
 from cascade_cluster.errors import ClusterError
@@ -98,6 +98,7 @@ def _compile(go: Path, source: Path, target: Target, folder: Path) -> None:
     for program in target.programs:
         os.replace(scratch / program, folder / program)
     scratch.rmdir()
+    cached.keep_newest(folder.parent, f"{target.module}-*", 3)
 
 
 def _count(go: Path, source: Path, packages: Sequence[str]) -> int:

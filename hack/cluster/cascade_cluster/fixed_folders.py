@@ -47,8 +47,8 @@ def remove_unused() -> None:
     The kernel would not refuse to remove a folder that is covered in another namespace: it would
     take the cover away, under the feet of the other cluster.
     """
-    if not MADE.exists() or not os.access(MADE, os.W_OK):
-        return
+    if not os.access(MADE, os.W_OK, effective_ids=True):
+        return  # nothing was made, or not by this user
     with locks.exclusive(STATE / "lock"):
         if MADE.exists() and not _is_covered():
             for folder in reversed(MADE.read_text().split()):

@@ -35,9 +35,7 @@ def up(settings: Settings, name: str) -> None:
     """All steps in order; leaves the cluster running."""
     progress = steps.Progress()
     with progress.step("Starting a Kubernetes cluster (2 nodes with 8 simulated GPUs each)"):
-        cluster = clusters.up(settings, name, "pods", nodes=2, gpus=8)
-    with progress.step("Building the images and loading them into the nodes"):
-        clusters.images(settings, name)
+        cluster = clusters.up_with_images(settings, name)
     demo = flow.Demo(progress, cluster, kube.Kube(cluster.kubeconfig))
     flow.install(demo)
     flow.start_uncalibrated(demo)

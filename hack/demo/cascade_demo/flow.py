@@ -29,6 +29,7 @@ TRACE_SECONDS = 60.0
 OVERRIDES: dict[str, dict[str, Any]] = {
     "drift": {"windowSeconds": 30, "cooldownSeconds": 60},
     "judge": {"deadlineMilliseconds": 5000},
+    "router": {"timeouts": {"connectMilliseconds": 20_000}},
 }
 """What the demo sets beside the example: windows of seconds, patience on a machine of 2 cores."""
 CALIBRATION_PROMPTS = 420
@@ -156,9 +157,11 @@ def traffic_and_shift(demo: Demo) -> None:
         title = f"Sending {TRACE_SECONDS:.0f} s of a public trace, {TIME_SCALE:.0f} times as fast"
         with demo.progress.step(title):
             time.sleep(TRACE_SECONDS / TIME_SCALE)
+        phase.rows, phase.hardest, phase.number = trace.longer(rows), HARDEST, 1
+        # Slow answers are escalated ones: counting before they are in would flatter the ratio.
+        demo.progress.wait("answers", lambda: _answered(tallies[0]), 30, every=0.2)
         report.visits(demo.plan(), tallies[0], TIME_SCALE)
         _assert_visits(demo.plan(), tallies[0])
-        phase.rows, phase.hardest, phase.number = trace.longer(rows), HARDEST, 1
         _replan_for_the_shift(demo)
         _assert_pods_follow(demo, demo.plan())
     for tally in tallies:
@@ -229,6 +232,11 @@ def _planned(demo: Demo, verdict: str) -> tuple[bool, str]:
 def _drifted(cascade: dict[str, Any]) -> tuple[bool, str]:
     verdict = cascade.get("status", {}).get("drift", {}).get("verdict", "Unknown")
     return verdict == "Drifted", f"verdict {verdict}"
+
+
+def _answered(tally: traffic.Tally) -> tuple[bool, str]:
+    left = tally.in_flight()
+    return left == 0, "all in" if left == 0 else "the last ones are under way"
 
 
 def _moved(before: dict[str, Any], after: dict[str, Any]) -> tuple[bool, str]:

@@ -17,12 +17,17 @@ from . import trace
 class Tally:
     """What came back: visits per model from the path header, failures, latencies (wall s)."""
 
+    sent: int = 0
     answered: int = 0
     degraded: int = 0
     visits: Counter[str] = field(default_factory=Counter)
     accepted_by: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
+
+    def in_flight(self) -> int:
+        """Requests that are neither answered nor failed yet."""
+        return self.sent - self.answered - len(self.failures)
 
     def visit_ratio(self, model: str) -> float:
         """Share of answered requests that this model was asked for, 0 to 1."""
@@ -108,6 +113,7 @@ async def replay(
 
         async def one(request: trace.Request) -> None:
             tally = tallies[request.phase]
+            tally.sent += 1
             try:
                 record(tally, await client.ask(request))
             except (TimeoutError, aiohttp.ClientError) as error:

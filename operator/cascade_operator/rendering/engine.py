@@ -16,7 +16,7 @@ PRESTOP_SECONDS = 2
 the EndpointSlice has reached it."""
 GRACE_SECONDS = 180
 """SGLang finishes running answers after SIGTERM (kubernetes.md section 6)."""
-STARTUP_PERIOD_SECONDS = 5
+STARTUP_PERIOD_SECONDS = 2
 CACHE = "/cache"
 WEIGHTS = "/weights"
 CACHE_ENV = {

@@ -87,5 +87,6 @@ async def scene(cluster: Cluster, operator: OperatorProcess) -> AsyncIterator[sc
     namespace = f"scene-{SESSION}-{next(NUMBERS)}"
     nodes = cluster.add_gpu_nodes(1, gpus_per_node=16, labels={"scene": namespace})
     async with scenes.opened(cluster, namespace) as opened:
+        opened.nodes = nodes
         yield opened
     cluster.kubectl("delete", "node", "--wait=false", *nodes)

@@ -28,6 +28,7 @@ class Scene:
         self.api = api
         self.cluster = cluster
         self.namespace = namespace
+        self.nodes: list[str] = []
         self.events: list[tuple[int, str, str, Body]] = []
         """(resourceVersion, event type, kind, object) of pods and sets, as they came."""
         self.changed = asyncio.Event()

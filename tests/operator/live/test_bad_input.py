@@ -163,3 +163,16 @@ async def test_what_only_downtime_could_reach_is_named_and_not_done(scene: Scene
     await scene.until_settled()
     assert len(scene.pod_uids() - pods) == 1
     assert max(scene.committed())[0] <= 8
+
+
+async def test_a_lost_node_is_named_and_its_return_heals(scene: Scene) -> None:
+    await scene.create(scene.document())
+    await scene.until_settled()
+    pods = scene.pod_uids()
+    path = kube.NODE.path(name=scene.nodes[0])
+    down = "sim.cascade-operator.io/down"
+    await scene.api.merge(path, {"metadata": {"annotations": {down: "true"}}}, "user")
+    await scene.until_condition("ModelsReady", "False", "NodeLost")
+    await scene.api.merge(path, {"metadata": {"annotations": {down: None}}}, "user")
+    await scene.until_settled()
+    assert scene.pod_uids() == pods
