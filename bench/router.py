@@ -172,7 +172,7 @@ async def load(port: int, worker: int) -> list[float]:
 
 
 def emit(name: str, value: float, unit: str, reference: float | None, spread: float) -> None:
-    """One result line (decisions.md section 9)."""
+    """One result line."""
     ratio = None if reference is None else value / reference
     print(json.dumps({"name": name, "value": value, "unit": unit, "reference": reference,
                       "ratio": ratio, "spread": spread}))  # fmt: skip

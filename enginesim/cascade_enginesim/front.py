@@ -13,7 +13,7 @@ log = structlog.get_logger()
 
 
 def application(simulation: Simulation) -> web.Application:
-    """The routes of sglang.md section 5 that this engine simulates."""
+    """SGLang's routes that this engine simulates."""
     app = web.Application(middlewares=[boundary], client_max_size=256 * 2**20)
     app[SIMULATION] = simulation
     app.on_response_prepare.append(mark)

@@ -127,7 +127,7 @@ def _precision(quantization: str | None, published: Precision) -> Precision:
 
 
 def _check_shape(architecture: ArchitectureConfig, tensor: int) -> None:
-    """The divisions of sglang.md section 3 that fail while the model is built."""
+    """The divisions by tensor parallelism that fail while the model is built."""
     heads, kv_heads = architecture.heads, architecture.kv_heads
     if heads % tensor:
         raise SettingsError(f"--tp-size {tensor}: must divide the model's {heads} attention heads")

@@ -61,15 +61,18 @@ class Situation:
     def _deficits(self) -> list[TargetSet]:
         """Sets that have too few replicas, first the one whose turn it is.
 
-        The order is strict, so that GPUs borrowed for one set are never spent on another: models
-        without a Ready replica, then models that change their shape, then the plan's order.
+        The order is strict, so that GPUs borrowed for one set are never spent on another. Models
+        that change their shape come first, small replicas before large ones: they give back more
+        than they take. Then models without a Ready replica, then the plan's order.
         """
         short = [s for s in self.target.sets if self.missing(s) > 0]
         changing = {s.model for s in self.live.values() if s.replicas > self.want(s.name)}
 
-        def turn(entry: TargetSet) -> tuple[bool, bool, int]:
+        def turn(entry: TargetSet) -> tuple[bool, int, bool, int]:
+            is_changing = entry.model in changing
             is_served = bool(self.ready_pods(entry.model))
-            return is_served, entry.model not in changing, self.target.sets.index(entry)
+            size = entry.gpus_per_pod if is_changing else 0
+            return not is_changing, size, is_served, self.target.sets.index(entry)
 
         return sorted(short, key=turn)
 

@@ -10,7 +10,7 @@ CLOSED, HALF_OPEN, OPEN = 0, 1, 2
 
 
 class Breaker:
-    """Only transport errors, time-outs and 5xx are failures; 4xx are neither (router.md 8)."""
+    """Only transport errors, time-outs and 5xx are failures; 4xx are neither."""
 
     __slots__ = ("_failures", "_open_until", "_pause", "_probe_until")
 

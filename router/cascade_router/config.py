@@ -67,7 +67,7 @@ class RoutedModel(Document):
     threshold to this quantile of live scores. ``leaving_pods`` get no new request; the router
     reports each of them as drained once nothing is in flight there.
     ``escalations_per_second`` and ``escalation_burst`` size the token bucket in front of *this*
-    model (decisions.md section 7). ``service_url`` reaches any Ready replica of the model.
+    model. ``service_url`` reaches any Ready replica of the model.
     """
 
     name: str = Field(min_length=1, max_length=63)

@@ -45,7 +45,7 @@ class NoVerdictError(Exception):
 
 
 class LlmJudge:
-    """One ``score`` question of five levels to a model of the cascade (router.md section 6)."""
+    """One ``score`` question of five levels to a model of the cascade."""
 
     def __init__(self, opener: Opener, metrics: Metrics, clock: Callable[[], float]) -> None:
         self._opener = opener

@@ -50,7 +50,7 @@ def rounded(score: float) -> int:
 
 
 def unfit(ask: Ask, answer: Answer) -> str | None:
-    """Why the answer cannot be right whatever a judge says, or ``None`` (router.md section 6)."""
+    """Why the answer cannot be right whatever a judge says, or ``None``."""
     if not answer.is_readable or not answer.choices:
         return "unreadable"
     for choice in answer.choices:

@@ -1,7 +1,7 @@
 """HTTP/1.1 client for engines: keep-alive pools per address, four time-outs, cancel by closing.
 
 Written on ``asyncio.Protocol`` and httptools because a cascade makes two or three upstream calls
-per request, so this half of the hop decides the cost (router.md section 4).
+per request, so this half of the hop decides the cost.
 """
 
 import asyncio

@@ -68,7 +68,7 @@ class Model(Document):
     kv_tokens: int | None = Field(default=None, ge=1)
     """KV tokens per replica as the engine logged them; replaces the memory formula."""
     step_time_factor: float = Field(default=1.0, ge=0.5, le=2.0)
-    """Measured over predicted step time (calibration factor, decisions.md section 5)."""
+    """Measured over predicted step time (calibration factor)."""
 
 
 class Pool(Document):

@@ -1,4 +1,4 @@
-"""Whether a deployment can be reached from the running one without downtime (decisions.md 5)."""
+"""Whether a deployment can be reached from the running one without downtime."""
 
 import dataclasses
 import itertools

@@ -321,7 +321,7 @@ def test_an_engine_that_never_gets_ready_stays_503(tmp_path: pathlib.Path) -> No
 
 
 def test_it_stays_small(small: Process) -> None:
-    """What a node with many simulated engines has to spare for each (issue 3, part 8)."""
+    """What a node with many simulated engines has to spare for each."""
     for i in range(50):
         small.chat(f"hello {i} [tokens=500]", logprobs=True, top_logprobs=5)
     status = pathlib.Path(f"/proc/{small.popen.pid}/status").read_text()

@@ -169,6 +169,16 @@ CHANGES: dict[str, tuple[int, situation.Target, situation.Target]] = {
         target("p1", small=(3, 1), large=(1, 2)),
         target("p2", small=(1, 1), medium=(1, 2), large=(1, 2)),
     ),
+    "model added, another one shrinks its shape, all through one borrowed GPU": (
+        6,
+        target("p1", small=(1, 4), medium=(2, 1)),
+        target("p2", small=(1, 1), medium=(2, 1), large=(2, 1)),
+    ),
+    "two models swap their sizes through one borrowed GPU": (
+        7,
+        target("p1", small=(1, 1), medium=(1, 4), large=(2, 1)),
+        target("p2", small=(1, 4), medium=(1, 1), large=(2, 1)),
+    ),
     "smaller": (
         6,
         target("p1", small=(4, 1), large=(1, 2)),

@@ -17,7 +17,7 @@ from tests.router.conftest import QUESTION, config_for
 from tests.router.ports import free_port
 
 IDLE_MB = 60
-"""What one idle worker process may hold (issue 4)."""
+"""What one idle worker process may hold."""
 
 
 class Command:

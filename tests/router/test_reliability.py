@@ -1,4 +1,4 @@
-"""Retries, breakers, statuses, balance: the table of router.md section 8."""
+"""Retries, breakers, statuses, balance."""
 
 import asyncio
 import json

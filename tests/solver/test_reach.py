@@ -1,4 +1,4 @@
-"""Reachability without downtime (decisions.md section 5)."""
+"""Reachability without downtime."""
 
 import itertools
 import random

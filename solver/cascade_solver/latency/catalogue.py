@@ -227,7 +227,7 @@ PIPELINE_CAPABLE = (
     "llama", "mistral", "mixtral", "qwen2", "qwen3", "deepseek", "glm4", "gemma2", "gemma3",
     "gptoss", "olmo", "phi",
 )  # fmt: skip
-"""Families of SGLang's pipeline-capable model files (sglang.md section 3)."""
+"""Families of SGLang's pipeline-capable model files."""
 
 _REQUIRED = (
     ("num_hidden_layers", "layers"),
