@@ -64,7 +64,7 @@ test-quick: $(VENV)/.ready ## Only the tests that need no cluster
 test-long: $(VENV)/.ready ## Fuzz and soak, much longer
 	@$(PY) -m pytest --run-long $(PYTEST_ARGS)
 
-bench: $(VENV)/.ready ## Benchmarks as JSON lines (BENCH=solver|router|operator)
+bench: $(VENV)/.ready ## Benchmarks as JSON lines (BENCH=solver|router|operator|evaluate)
 	@$(PY) -m bench $(BENCH)
 
 crds docs: $(VENV)/.ready ## Regenerate the copies of the CRD and the reference

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-NAMES = ("solver", "router", "operator")
+NAMES = ("solver", "router", "operator", "evaluate")
 
 
 def main(argv: list[str]) -> int:

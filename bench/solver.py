@@ -68,17 +68,16 @@ def seconds(work: Callable[[], object]) -> list[float]:
     return times
 
 
-def report(name: str, values: list[float], unit: str, mark: float) -> None:
-    """One JSON line: median, mark, their ratio, and the distance of the quartiles."""
+def report(name: str, values: list[float], unit: str, reference: float | None) -> None:
+    """One JSON line: median, reference, their ratio, and the range of the runs over the median."""
     median = statistics.median(values)
-    low, _, high = statistics.quantiles(values, n=4)
     line = {
         "name": name,
         "value": median,
         "unit": unit,
-        "reference": mark,
-        "ratio": median / mark,
-        "spread": high - low,
+        "reference": reference,
+        "ratio": None if reference is None else median / reference,
+        "spread": (max(values) - min(values)) / median,
     }
     print(json.dumps(line), flush=True)
 

@@ -49,6 +49,7 @@ def parse(body: Mapping[str, Any], time_scale: float) -> Cascade:
             alpha=float(drift.get("significancePermille", 10)) / 1000,
             stability=float(drift.get("lengthShiftPercent", 20)) / 100,
             time_scale=time_scale,
+            sample_size=int(drift.get("sampleSize", 50)),
         ),
         applied_since=_applied_since(status),
         applied_plan=str(plan.get("applied") or ""),

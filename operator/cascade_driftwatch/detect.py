@@ -32,7 +32,7 @@ WINDOW_SHARE = 0.6
 a window is no drift, so that at least two have to agree."""
 
 MINIMUM_REQUESTS = 20
-"""Requests a window needs before its lengths or shares say anything."""
+"""Requests a window needs before its lengths or shares say anything, whatever the sample size."""
 
 TOLERATED_ESCALATION = 0.05
 TOLERATED_POINTS = 3.0
@@ -45,24 +45,31 @@ NO_VERDICT_LIMIT = 0.1
 @dataclasses.dataclass(frozen=True)
 class Limits:
     """``alpha``: chance of a false alarm shared by the sliding tests; ``stability``: PSI above
-    which lengths count as shifted; ``time_scale``: how much faster than modelled traffic runs."""
+    which lengths count as shifted; ``time_scale``: how much faster than modelled traffic runs;
+    ``sample_size``: judged requests behind a test of escalation or scores before it may fire."""
 
     alpha: float = 0.01
     stability: float = 0.2
     time_scale: float = 1.0
+    sample_size: int = 50
 
 
 @dataclasses.dataclass(frozen=True)
 class Test:
-    """One test of one look; it fires when the statistic's size is above the threshold."""
+    """One test of one look; it fires when the statistic's size is above the threshold.
+
+    ``speaks``: False for a window of fewer judged requests than the sample size, which may lean
+    to a pooled result but never fires by itself.
+    """
 
     name: str
     statistic: float
     threshold: float
+    speaks: bool = True
 
     @property
     def fired(self) -> bool:
-        return abs(self.statistic) > self.threshold
+        return self.speaks and abs(self.statistic) > self.threshold
 
     @property
     def strength(self) -> float:
@@ -134,10 +141,11 @@ def _sliding(plan: PlanInForce, windows: Sequence[Window], limits: Limits) -> li
         single = [measure(window, shared) for window in recent]
         pooled = measure(pool, shared / POOLED_LOOKS) if len(recent) == POOLED_WINDOWS else None
         candidates = []
-        if pooled is not None and len(_leaning(single, pooled.statistic)) > 1:
+        leaning = _leaning(single, pooled.statistic) if pooled and pooled.speaks else []
+        if pooled is not None and len(leaning) > 1:
             candidates.append(pooled)
-        pair = single[-2:]
-        if len(pair) == 2 and len(speaking := [test for test in pair if test]) == 2:
+        speaking = [test for test in single[-2:] if test is not None and test.speaks]
+        if len(speaking) == 2:
             weaker = min(speaking, key=lambda test: test.strength)
             if speaking[0].statistic * speaking[1].statistic >= 0:
                 candidates.append(weaker)
@@ -175,10 +183,10 @@ def _measures(plan: PlanInForce, limits: Limits) -> tuple[list[Measure], float]:
     ]
     if not plan.is_steered:
         for model, share in workload.escalation_ratio.items():
-            found.append(_escalation(model, share, workload.size))
+            found.append(_escalation(model, share, workload.size, limits.sample_size))
             score = workload.mean_score.get(model)
             if score is not None:
-                found.append(_score(model, score, workload.size))
+                found.append(_score(model, score, workload.size, limits.sample_size))
     return [*found, *fixed], limits.alpha / max(1, len(found))
 
 
@@ -211,9 +219,18 @@ def _stability(name: str, deciles: Sequence[float], limit: float) -> Measure:
 def _model(window: Window, name: str) -> ModelWindow | None:
     """The model's counts, if they show its traffic and not a judge that is gone."""
     found = next((m for m in window.models if m.name == name), None)
-    if found is None or found.no_verdict > NO_VERDICT_LIMIT * found.visits:
-        return None
-    return found
+    return None if found is None or lacks_verdicts(found) else found
+
+
+def lacks_verdicts(model: ModelWindow) -> bool:
+    """Whether so many answers stayed without a verdict that the rest say nothing."""
+    return no_verdict_share(model) >= NO_VERDICT_LIMIT
+
+
+def no_verdict_share(model: ModelWindow) -> float:
+    """Share of the visits to be judged for which the judge gave no verdict."""
+    judged, _ = escalation_share(model)
+    return model.no_verdict / judged if judged else 0.0
 
 
 def escalation_share(model: ModelWindow) -> tuple[int, float]:
@@ -224,7 +241,7 @@ def escalation_share(model: ModelWindow) -> tuple[int, float]:
     return judged, passed / judged if judged else 0.0
 
 
-def _escalation(name: str, planned: float, size: float) -> Measure:
+def _escalation(name: str, planned: float, size: float, needed: int) -> Measure:
     def measure(window: Window, alpha: float) -> Test | None:
         model = _model(window, name)
         judged, share = escalation_share(model) if model else (0, 0.0)
@@ -232,12 +249,12 @@ def _escalation(name: str, planned: float, size: float) -> Measure:
             return None
         error = measures.share_error(planned, judged, size)
         z = measures.excess(share - planned, error, TOLERATED_ESCALATION)
-        return Test(f"escalation/{name}", z, measures.normal_threshold(alpha))
+        return Test(f"escalation/{name}", z, measures.normal_threshold(alpha), judged >= needed)
 
     return measure
 
 
-def _score(name: str, planned: float, size: float) -> Measure:
+def _score(name: str, planned: float, size: float, needed: int) -> Measure:
     def measure(window: Window, alpha: float) -> Test | None:
         model = _model(window, name)
         n, mean, variance = measures.score_moments(model) if model else (0, 0.0, 0.0)
@@ -245,7 +262,7 @@ def _score(name: str, planned: float, size: float) -> Measure:
             return None
         error = math.sqrt(variance * (1 / n + (1 / size if size > 0 else 0.0)))
         z = measures.excess(mean - planned, error, TOLERATED_POINTS)
-        return Test(f"score/{name}", z, measures.normal_threshold(alpha))
+        return Test(f"score/{name}", z, measures.normal_threshold(alpha), n >= needed)
 
     return measure
 

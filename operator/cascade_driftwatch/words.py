@@ -5,7 +5,11 @@ from .verdict import Finding
 
 
 def message(finding: Finding, time_scale: float) -> str:
-    """One sentence for ``status.drift.message``."""
+    """``status.drift.message``: the verdict in a sentence, and where the judge is silent."""
+    return " ".join([_verdict(finding, time_scale), *_silent_judges(finding)])
+
+
+def _verdict(finding: Finding, time_scale: float) -> str:
     if finding.verdict == "Unknown" or finding.plan is None or finding.evidence is None:
         return finding.reason or "The traffic left the plan and too little has come since to tell."
     rate = _rates(finding, time_scale)
@@ -16,6 +20,17 @@ def message(finding: Finding, time_scale: float) -> str:
         return f"The traffic had left the plan and has not returned for long enough: {rate}."
     parts = [_part(test, finding, rate) for test in finding.convinced]
     return f"The traffic left plan {finding.plan.revision}: {'; '.join(parts)}."
+
+
+def _silent_judges(finding: Finding) -> list[str]:
+    """One sentence per model whose answers the judge left without a verdict too often to count."""
+    models = finding.evidence.models if finding.evidence is not None else ()
+    return [
+        f"The judge gave no verdict for {100 * detect.no_verdict_share(model):.0f} % of "
+        f"{model.name}'s answers: its escalation and scores are not compared."
+        for model in models
+        if detect.lacks_verdicts(model)
+    ]
 
 
 def per_minute(requests: int, seconds: float, time_scale: float) -> float:

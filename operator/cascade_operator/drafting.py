@@ -13,6 +13,9 @@ from .spec_fields import Model
 
 INPUT_DIGITS = 10
 
+PRICE = {"pools": {"__all__": {"price_per_gpu_hour"}}}
+"""The only part of a problem that no plan depends on."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Refuse:
@@ -48,7 +51,10 @@ def draft(spec: CascadeSpec, observation: Observation, stored: plan_record.Store
     stale = judge.stale_reason(spec, fitted.table) if fitted is not None else ""
     table_text = observation.calibration.text
     # Without defaults: a field that a later operator adds is no change of the user's.
-    bare = _bare_problem(spec, observation).model_dump(mode="json", exclude_defaults=True)
+    # Without the price: it is told with a plan and decides none.
+    bare = _bare_problem(spec, observation).model_dump(
+        mode="json", exclude_defaults=True, exclude=PRICE
+    )
     pools, workload = bare.pop("pools"), bare.pop("workload")
     parts = {
         "spec": [bare, spec.judge.type, spec.judge.model_ref],

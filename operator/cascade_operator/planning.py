@@ -66,10 +66,12 @@ def build_problem(spec: CascadeSpec, observation: Observation) -> problems.Probl
 def revision(problem: problems.Problem) -> str:
     """Ten hexadecimal digits over what makes plans differ.
 
-    The plan in force is no part: adopting a plan must not ask for the next one. Measured factors
-    count in steps of 5 %.
+    The plan in force is no part: adopting a plan must not ask for the next one. Nor is the price
+    of a GPU, which no plan depends on. Measured factors count in steps of 5 %.
     """
-    document = problem.model_dump(mode="json", exclude={"in_force"}, exclude_defaults=True)
+    document = problem.model_dump(
+        mode="json", exclude={"in_force": True, **drafting.PRICE}, exclude_defaults=True
+    )
     for model, given in zip(document["models"], problem.models, strict=True):
         model["step_time_factor"] = round(given.step_time_factor / FACTOR_STEP)
     return names.digest(document, REVISION_DIGITS)

@@ -47,7 +47,6 @@ class Settings:
     lease_retry_seconds: float = 5.0
     request_timeout_seconds: float = 8.0
     resync_seconds: float = 600.0
-    drift_period_seconds: float = 30.0
     drift_cooldown_seconds: float = 120.0
     log_level: str = "info"
     log_format: str = "json"
@@ -151,7 +150,6 @@ READERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "lease_retry_seconds": SECONDS,
     "request_timeout_seconds": SECONDS,
     "resync_seconds": SECONDS,
-    "drift_period_seconds": SECONDS,
     "drift_cooldown_seconds": SECONDS,
     "log_level": _one_of("debug", "info", "warning", "error"),
     "log_format": _one_of("json", "console"),

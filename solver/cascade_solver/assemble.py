@@ -69,6 +69,7 @@ def assemble(pricing: Pricing, chosen: Chosen, header: Header) -> Plan:
         needs_downtime=header.needs_downtime,
         reachable=header.is_reachable,
         in_force_objective=header.in_force_objective,
+        cost_per_hour=explain.cost_per_hour(pricing, chosen),
         details=(*header.details, *explain.plan_details(pricing, chosen)),
     )
     keeps = in_force is not None and (

@@ -106,9 +106,28 @@ def unreachable(pricing: Pricing, chosen: Chosen) -> str:
     )
 
 
+def cost_per_hour(pricing: Pricing, chosen: Chosen) -> float | None:
+    """Price of the GPUs in use for one hour; ``None`` when the pool states no price."""
+    price = pricing.problem.pools[0].price_per_gpu_hour
+    return None if price is None else chosen.gpus * price
+
+
+def _cost_reason(pricing: Pricing, chosen: Chosen) -> list[str]:
+    price, total = pricing.problem.pools[0].price_per_gpu_hour, cost_per_hour(pricing, chosen)
+    if price is None or total is None:
+        return []
+    return [f"{chosen.gpus} GPUs at {_amount(price)} per GPU hour: {_amount(total)} per hour"]
+
+
+def _amount(value: float) -> str:
+    """Two decimals, or as many as it takes, up to the six that a price may have."""
+    whole, _, decimals = f"{value:.6f}".partition(".")
+    return f"{whole}.{decimals.rstrip('0'):0<2}"
+
+
 def plan_details(pricing: Pricing, chosen: Chosen) -> tuple[str, ...]:
     """What concerns the plan as a whole."""
-    lines = []
+    lines = _cost_reason(pricing, chosen)
     idle = pricing.nodes.gpus - chosen.gpus
     if idle > 0:
         lines.append(f"{idle} of {pricing.nodes.gpus} GPUs stay idle: no shape uses them better")

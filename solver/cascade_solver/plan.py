@@ -137,6 +137,9 @@ class Plan(Document):
     """J of the plan in force under this problem; ``None`` when there is none, or it overloads."""
     keeps_in_force: bool = False
     """This plan is the plan in force: nothing better is known."""
+    cost_per_hour: float | None = None
+    """Price of the GPUs in use for one hour, in the currency of the pool's price; ``None`` when
+    the pool states none."""
     details: tuple[str, ...] = ()
     timings: dict[str, float] = Field(default_factory=dict)
 

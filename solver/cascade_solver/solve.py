@@ -1,5 +1,6 @@
 """solve(problem) -> Plan: joins replay, latency tables, allocation and the threshold search."""
 
+import json
 import math
 from collections.abc import Callable
 
@@ -8,7 +9,7 @@ from .deploy import Decision
 from .errors import ProblemError
 from .plan import Plan, SearchReport, Verdict
 from .pricing import Pricing
-from .problem import Problem
+from .problem import Capabilities, Problem
 
 MINIMUM_EFFECTIVE_SIZE = 100
 """Below so many effective rows a re-weighted table moves GPUs, not thresholds."""
@@ -62,6 +63,12 @@ def _require_supported(problem: Problem) -> None:
         faults.append("$.objective.latencySloSeconds: not available; leave it out")
     if len(problem.pools) > 1:
         faults.append(f"$.pools: {len(problem.pools)} pools; allowed: 1")
+    faults += _unsupported_capabilities(problem)
+    if problem.judge.latency_seconds:
+        faults.append(
+            f"$.judge.latencySeconds: {problem.judge.latency_seconds:g}; allowed: 0, a fixed "
+            "delay of the judge is not planned for"
+        )
     last = problem.models[-1].name
     if last in problem.pinned_thresholds:
         faults.append(f"$.pinnedThresholds.{last}: the last model always answers; remove it")
@@ -78,6 +85,16 @@ def _require_supported(problem: Problem) -> None:
             )
     if faults:
         raise ProblemError(faults)
+
+
+def _unsupported_capabilities(problem: Problem) -> list[str]:
+    """Every replica is one engine of one shape per model, on one node, without pipeline."""
+    allowed, asked = Capabilities().model_dump(by_alias=True), problem.capabilities
+    return [
+        f"$.capabilities.{name}: {json.dumps(value)}; allowed: {json.dumps(allowed[name])}"
+        for name, value in asked.model_dump(by_alias=True).items()
+        if value != allowed[name]
+    ]
 
 
 def _effective_size(problem: Problem) -> float | None:

@@ -71,7 +71,7 @@ def test_every_variable_of_the_chart_is_read_and_every_setting_can_be_chosen(
     read = settings.from_environment(variables)
     default = settings.Settings(namespace="", pod_name="")
     same = {name for name in settings.READERS if getattr(read, name) == getattr(default, name)}
-    assert same == {"http_port", "drift_period_seconds"}
+    assert same == {"http_port"}
 
 
 def test_drift_watch_reads_what_the_chart_sets(api_cluster: Cluster) -> None:

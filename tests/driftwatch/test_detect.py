@@ -208,6 +208,34 @@ def test_answers_kept_for_want_of_capacity_count_as_escalations() -> None:
     assert detect.look(traffic.plan(), windows, detect.Limits()).is_drift
 
 
+@pytest.mark.parametrize(
+    "changes", [{"escalation": 0.75}, {"score": 45.0}], ids=["escalation", "score"]
+)
+def test_the_sample_size_decides_how_many_judged_requests_are_enough(
+    changes: dict[str, float],
+) -> None:
+    harder = dataclasses.replace(STATIONARY, requests=60.0, burstiness=0.0, **changes)
+    plan = traffic.plan(dataclasses.replace(STATIONARY, requests=60.0))
+    windows = traffic.row(harder, 3)
+    reached = {
+        size: verdict.find({}, plan, windows, detect.Limits(sample_size=size), 900.0).verdict
+        for size in (60, 180, 181)
+    }
+    assert reached == {60: "Drifted", 180: "Drifted", 181: "Stable"}
+    pair = {
+        size: detect.look(plan, windows[:2], detect.Limits(sample_size=size)).is_drift
+        for size in (60, 61)
+    }
+    assert pair == {60: True, 61: False}
+
+
+def test_rate_and_lengths_are_tested_below_the_sample_size() -> None:
+    longer = dataclasses.replace(STATIONARY, requests=60.0, burstiness=0.0, input_median=3000.0)
+    plan = traffic.plan(dataclasses.replace(STATIONARY, requests=60.0))
+    seen = detect.look(plan, traffic.row(longer, 3), detect.Limits(sample_size=1000))
+    assert "inputTokens/ks" in {test.name for test in seen.convinced}
+
+
 def test_lengths_need_both_distance_and_stability_index() -> None:
     """With many requests a small shift is certain, but not worth a new plan."""
     slightly = Traffic(requests=5000.0, input_median=1000.0)

@@ -86,6 +86,31 @@ def test_a_drift_says_in_words_what_convinced_it() -> None:
     assert "small scores " in message
 
 
+def silenced(share: float) -> list[Window]:
+    """Planned traffic whose judge left this share of the first model's answers unjudged."""
+
+    def silence(window: Window) -> Window:
+        small, large = window.models
+        lost = small.model_copy(update={"no_verdict": round(share * small.visits)})
+        return window.model_copy(update={"models": (lost, large)})
+
+    return [silence(w) for w in traffic.row(STATIONARY, 4)]
+
+
+def test_a_judge_that_gives_too_few_verdicts_is_named_with_its_share() -> None:
+    body = entry(silenced(0.34))
+    assert body["verdict"] == "Stable"
+    assert "The judge gave no verdict for 34 % of small's answers" in body["message"]
+    assert not [t for t in body["tests"] if t["name"] in ("escalation/small", "score/small")]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.09], ids=["none", "few"])
+def test_a_judge_that_gives_nearly_all_verdicts_is_not_mentioned(share: float) -> None:
+    body = entry(silenced(share))
+    assert "no verdict" not in body["message"]
+    assert [t for t in body["tests"] if t["name"] == "escalation/small"]
+
+
 def test_the_tests_are_listed_with_their_numbers() -> None:
     tests = {test["name"]: test for test in shifted()["tests"]}
     assert set(tests) == {

@@ -76,6 +76,20 @@ async def test_a_drift_is_written_at_once_and_stays_one(bench: Bench) -> None:
     assert bench.count("verdict", namespace="team-a", cascade="chat", verdict="Drifted") == 1
 
 
+@pytest.mark.parametrize(
+    ("drift", "expected"),
+    [({}, "Drifted"), ({"sampleSize": 1000}, "Stable")],
+    ids=["default", "larger-than-the-windows"],
+)
+async def test_the_sample_size_of_the_spec_counts(
+    bench: Bench, drift: dict[str, int], expected: str
+) -> None:
+    harder = dataclasses.replace(STATIONARY, escalation=0.7)
+    bench.api.cascades[0]["spec"]["drift"] = drift
+    bench.reports(traffic.row(harder, 12))
+    assert await bench.verdict() == expected
+
+
 async def test_windows_of_an_earlier_plan_are_ignored(bench: Bench) -> None:
     bench.api.config_maps["chat-plan"] = stand_ins.config_map(traffic.plan(revision="p2"))
     bench.reports(traffic.row(SHIFTED, 12))

@@ -40,6 +40,12 @@ def adopted(spec: CascadeSpec | None = None, **fields: Any) -> plan_record.Store
     return planning.conclude(spec, before, need(spec, before), samples.plan())
 
 
+def priced(price: str) -> CascadeSpec:
+    """The usual spec with a price of its GPUs."""
+    (pool,) = samples.body()["spec"]["gpuPool"]
+    return samples.spec(gpuPool=[{**pool, "pricePerHour": price}])
+
+
 def drifted(stored: plan_record.Stored, since: str = "10:00", **fields: Any) -> dict[str, Any]:
     """Fields of an observation in which drift-watch says that the traffic left the plan."""
     assert stored.record is not None
@@ -222,6 +228,20 @@ def test_revision_changes_with_what_a_plan_depends_on(
     assert len(revision(spec, **fields)) == planning.REVISION_DIGITS
 
 
+def test_the_price_reaches_the_planner_and_is_no_part_of_the_identity() -> None:
+    plain, cheap, dear = (
+        planning.build_problem(spec, samples.observation())
+        for spec in (samples.spec(), priced("2.50"), priced("9"))
+    )
+    assert [p.pools[0].price_per_gpu_hour for p in (plain, cheap, dear)] == [None, 2.5, 9.0]
+    assert planning.revision(plain) == planning.revision(cheap) == planning.revision(dear)
+
+
+def test_another_price_keeps_the_plan() -> None:
+    stored = adopted(priced("2.50"))
+    assert keep(priced("9"), samples.observation(stored)).record == stored.record
+
+
 # -- when to plan ---------------------------------------------------------------------------
 
 
@@ -256,6 +276,7 @@ def test_changes_are_always_answered(
             id="engine image: other sets, same plan",
         ),
         pytest.param(samples.spec(drift={"sampleSize": 60}), {}, id="drift-watch"),
+        pytest.param(priced("2.50"), {}, id="price"),
     ],
 )
 def test_what_no_plan_depends_on_keeps_the_plan(spec: CascadeSpec, fields: dict[str, Any]) -> None:

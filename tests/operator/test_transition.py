@@ -120,6 +120,12 @@ def test_a_pod_whose_containers_have_ended_is_waited_for_not_reported_as_blocked
     assert [f.message for f in found if f.kind == "Blocked"] == []
 
 
+@pytest.mark.long
+def test_thousands_of_histories() -> None:
+    for seed in range(1000, 5000):
+        test_any_history_stays_in_the_pool_and_keeps_models_served(seed)
+
+
 def assert_no_legal_move(world: World, wanted: situation.Target) -> None:
     """Blocked is right only when all that may leave would not make room for one replica: all but
     one replica of every other model, and what the receiver's plan does not keep."""

@@ -244,9 +244,19 @@ def test_a_model_that_fits_no_node_names_every_excluded_shape() -> None:
         ({"pools": builders.pool(8) + builders.pool(8)}, "$.pools: 2 pools"),
         ({"pinnedThresholds": {"large": 50}}, "$.pinnedThresholds.large"),
         ({"pinnedGpus": {"large": 1}}, "$.pinnedGpus.large: 1 is too few"),
+        (
+            {"capabilities": {"nodesPerReplica": 2}},
+            "$.capabilities.nodesPerReplica: 2; allowed: 1",
+        ),
+        ({"capabilities": {"shapesPerModel": 2}}, "$.capabilities.shapesPerModel: 2; allowed: 1"),
+        ({"capabilities": {"pipeline": True}}, "$.capabilities.pipeline: true; allowed: false"),
+        ({"judge": {"latencySeconds": 0.5}}, "$.judge.latencySeconds: 0.5; allowed: 0"),
     ],
-    ids=["objective", "slo", "pools", "last-threshold", "pin-too-small"],
-)
+    ids=[
+        "objective", "slo", "pools", "last-threshold", "pin-too-small", "nodes-per-replica",
+        "shapes-per-model", "pipeline", "judge-latency",
+    ],
+)  # fmt: skip
 def test_what_cannot_be_honoured_is_refused(fields: dict[str, Any], path: str) -> None:
     with pytest.raises(errors.ProblemError) as caught:
         solve(builders.problem(**fields))
@@ -258,15 +268,44 @@ FREE_NODES = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("price", "words"),
+    [(2.5, "2.50"), (0.125, "0.125"), (0.0, "0.00")],
+    ids=["cents", "finer-than-cents", "free"],
+)
+def test_a_pool_with_a_price_tells_what_the_plan_costs(price: float, words: str) -> None:
+    plan = solve(builders.problem(pools=builders.pool(16, pricePerGpuHour=price)))
+    used = sum(gpus(plan).values())
+    assert plan.cost_per_hour == pytest.approx(used * price)
+    told = next(line for line in plan.details if "per GPU hour" in line)
+    assert told.startswith(f"{used} GPUs at {words} per GPU hour: ")
+    total = told.removesuffix(" per hour").rpartition(" ")[2]
+    assert float(total) == pytest.approx(used * price)
+
+
+def test_a_pool_without_a_price_tells_no_cost_and_gets_the_same_plan() -> None:
+    free, priced = (
+        solve(builders.problem(pools=builders.pool(16, **fields)))
+        for fields in ({}, {"pricePerGpuHour": 2.5})
+    )
+    assert free.cost_per_hour is None
+    assert not any("per GPU hour" in line for line in free.details)
+    assert free.deployment() == priced.deployment()
+    assert free.thresholds() == priced.thresholds()
+
+
 @pytest.mark.parametrize("free", FREE_NODES, ids=str)
 def test_a_plan_always_fits_the_nodes(free: tuple[int, ...]) -> None:
     plan = solve(builders.problem(pools=builders.pool(sum(free), freePerNode=free)))
-    left = sorted(free)
+    left = list(free)
     sizes = sorted(
         (s.tensor for m in plan.models for s in m.sets for _ in range(s.replicas)), reverse=True
     )
+    assert sizes
     for size in sizes:
-        node = next(i for i, room in enumerate(left) if room >= size)
+        left.sort()
+        node = next((i for i, room in enumerate(left) if room >= size), None)
+        assert node is not None, f"no node of {free} has room for all of {sizes}"
         left[node] -= size
 
 
