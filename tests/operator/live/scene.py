@@ -167,7 +167,7 @@ class Scene:
         """Committed GPUs after every event, in the order of the API server, with what happened.
 
         Counted here from the objects alone: bound pods that are not gone, unbound Pending ones,
-        and replicas without a pod (decisions.md section 5).
+        and replicas without a pod.
         """
         pods: dict[str, Body] = {}
         sets: dict[str, Body] = {}

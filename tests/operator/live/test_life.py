@@ -1,10 +1,12 @@
 """A cascade's life: it becomes Ready, follows its spec, survives the operator, and goes."""
 
 import asyncio
+import json
 import time
 from typing import Any
 
-from cascade_operator import errors, kube, names, views
+from cascade_driftwatch import report
+from cascade_operator import errors, kube, names, plan_record, views
 from tests.operator import samples
 from tests.operator.live.process import OperatorProcess
 from tests.operator.live.scene import Body, Scene, model
@@ -214,24 +216,88 @@ DRIFT: dict[str, Any] = {
 }
 
 
-async def test_a_drift_verdict_starts_a_pass_within_five_seconds(scene: Scene) -> None:
-    await scene.create(scene.document(limit=LIMIT))
-    body = await scene.until_settled()
-    assert views.condition(body, "DriftWatchHealthy")["reason"] == "Waiting"
-    path = kube.CASCADE.path(scene.namespace, "chat") + "/status"
+async def write_drift(scene: Scene, entry: Body) -> None:
+    """``status.drift`` as drift-watch writes it."""
     document = {
         "apiVersion": names.API_VERSION,
         "kind": names.KIND,
         "metadata": {"name": "chat"},
-        "status": {"drift": DRIFT},
+        "status": {"drift": entry},
     }
+    path = kube.CASCADE.path(scene.namespace, "chat") + "/status"
     await scene.api.apply(path, document, names.DRIFTWATCH_FIELD_MANAGER)
+
+
+async def test_a_drift_verdict_starts_a_pass_within_five_seconds(scene: Scene) -> None:
+    await scene.create(scene.document(limit=LIMIT))
+    body = await scene.until_settled()
+    assert views.condition(body, "DriftWatchHealthy")["reason"] == "Waiting"
+    await write_drift(scene, DRIFT)
 
     def is_seen(found: Body) -> bool:
         return bool(views.condition(found, "DriftWatchHealthy")["reason"] == "Stale")
 
     body = await scene.until("the drift entry to be seen", is_seen, seconds=5)
     assert body["status"]["drift"] == DRIFT
+
+
+def heavier_window(plan: Body, rate_factor: float) -> Body:
+    """Traffic in the plan's own bins: so many times as frequent, prompts twice as long."""
+    planned = plan["workload"]
+    return samples.window(
+        60 * rate_factor * planned["rate"],
+        inputDeciles=[round(2 * tokens) for tokens in planned["inputDeciles"]],
+        inputEdges=[round(edge) for edge in planned["inputEdges"]],
+    )
+
+
+async def replaced_plan(scene: Scene) -> str:
+    """Revision of the plan that the one in force replaced."""
+    path = kube.CONFIG_MAP.path(scene.namespace, names.plan("chat"))
+    record = json.loads((await scene.api.get(path))["data"][plan_record.RECORD_KEY])
+    return str(record["previous"]["revision"])
+
+
+async def children(scene: Scene) -> dict[str, str]:
+    """resourceVersion of everything but the cascade, whose status the verdicts are written to."""
+    return {k: v for k, v in (await versions(scene)).items() if not k.startswith("cascade")}
+
+
+async def test_a_shifted_window_plans_again_exactly_once(
+    scene: Scene, operator: OperatorProcess
+) -> None:
+    await scene.calibrate(samples.table())
+    # Neither cooldown nor minimum gain: only the verdict itself can hold a second plan back.
+    drift = {"cooldownSeconds": 0, "minimumGainPercent": 0}
+    await scene.create(scene.document(limit=LIMIT, drift=drift))
+    before = (await scene.until_settled())["status"]["plan"]["revision"]
+    first = await scene.plan()
+    shifted = {"verdict": "Drifted", "observedPlan": before, "message": "the rate rose"}
+    await write_drift(scene, {**DRIFT, **shifted, "window": heavier_window(first, 4.0)})
+    await scene.until("another plan", lambda b: b["status"]["plan"]["revision"] != before)
+    after = (await scene.until_settled())["status"]["plan"]["revision"]
+    second = await scene.plan()
+    assert second["workload"]["rate"] == 4 * first["workload"]["rate"]
+    assert second["models"][0]["threshold"] != first["models"][0]["threshold"]
+    assert (await scene.router()).models[0].threshold == second["models"][0]["threshold"]
+    await assert_pods_follow_the_plan(scene)
+    await passes_after(operator, 2)
+    assert await replaced_plan(scene) == before
+    calm = await children(scene)
+
+    # The operator has surely seen an entry once its own status tells of it.
+    entry = {**DRIFT, "lastUpdate": report.timestamp(time.time())}
+    await write_drift(scene, {**entry, **shifted, "window": heavier_window(first, 4.4)})
+    await scene.until_condition("DriftWatchHealthy", "True", "Fresh")
+    await passes_after(operator, 2)
+    assert await children(scene) == calm
+
+    stable = {"since": entry["lastUpdate"], "observedPlan": after}
+    await write_drift(scene, {**entry, **stable, "window": heavier_window(first, 4.4)})
+    await scene.until("Stable", lambda b: bool(b["status"]["summary"]["drift"] == "Stable"))
+    await passes_after(operator, 2)
+    assert await children(scene) == calm
+    assert (await scene.cascade())["status"]["plan"]["revision"] == after
 
 
 async def test_an_approval_puts_the_proposed_plan_into_force_within_five_seconds(
