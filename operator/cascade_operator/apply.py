@@ -58,7 +58,7 @@ class Writer:
         )
 
     async def scale(self, namespace: str, view: SetView, replicas: int) -> bool:
-        """Changes replicas and nothing else: a set's template never changes (kubernetes.md 5)."""
+        """Changes replicas and nothing else: a set's template never changes."""
         if view.replicas == replicas:
             return False
         cache = self._caches.sets

@@ -1,4 +1,4 @@
-"""Calibration table: the CSV of decisions.md section 3, checked and turned into columns."""
+"""Calibration table: a CSV, checked and turned into columns."""
 
 import csv
 import dataclasses

@@ -1,7 +1,7 @@
 """kopf: events of cascades and their children reach the controller; kopf itself patches nothing.
 
 Only ``on.event`` handlers: no finalizer, no annotation, no status comes from kopf, and a namespace
-with cascades can be deleted while the operator is away (kubernetes.md section 9).
+with cascades can be deleted while the operator is away.
 """
 
 import asyncio

@@ -65,7 +65,8 @@ async def take(
     if await writer.apply(router_object(spec, text, owner)) and step.publish == "final":
         words = f"plan {record.revision} is published: {step.message}"
         outcome.happenings.append(events.Happening(events.ROUTER_CONFIG_UPDATED, words))
-    standing = manifests.render_cascade(spec, settings, owner)
+    replicas = {m.name: sum(s.replicas for s in m.sets) for m in record.plan.models}
+    standing = manifests.render_cascade(spec, settings, owner, replicas)
     for manifest in standing:
         await _attempt(outcome, writer.apply(manifest))
     await _scale(writer, outcome, step, settings, renderings, owner)

@@ -28,7 +28,7 @@ def committed_by(view: SetView) -> int:
 
 
 def committed(sets: Iterable[SetView]) -> int:
-    """Committed GPUs of a cascade (decisions.md section 5)."""
+    """Committed GPUs of a cascade."""
     return sum(committed_by(view) for view in sets)
 
 
@@ -131,7 +131,7 @@ class Claim:
     elsewhere: int = 0
 
     def is_elder_than(self, created: str, uid: str) -> bool:
-        """Ties in creation time go to the lesser UID (decisions.md section 5)."""
+        """Ties in creation time go to the lesser UID."""
         return (self.created, self.uid) < (created, uid)
 
     def promised(self, created: str, uid: str) -> int:

@@ -19,18 +19,27 @@ labels = metadata.labels
 
 
 def render_cascade(
-    spec: CascadeSpec, settings: RenderSettings, owner: Mapping[str, Any]
+    spec: CascadeSpec,
+    settings: RenderSettings,
+    owner: Mapping[str, Any],
+    replicas: Mapping[str, int] | None = None,
 ) -> list[dict[str, Any]]:
     """Objects that stand as long as the cascade does, in the order of applying.
 
-    ``owner``: the cascade as owner reference. Missing among them are the two ConfigMaps (plan and
-    router config) and the engine sets, which follow the plan.
+    ``owner``: the cascade as owner reference. ``replicas``: planned replicas of each model; only
+    more than one get a disruption budget, since a budget of one would block every drain. Missing
+    are the two ConfigMaps (plan and router config) and the engine sets, which follow the plan.
     """
     services = [
         service for model in spec.models for service in engine.services(spec, model.name, owner)
     ]
     guards = policies.objects(spec, settings, owner) if settings.network_policies else []
-    return [*guards, *services, *router.objects(spec, settings, owner)]
+    budgets = [
+        engine.disruption_budget(spec, model, owner)
+        for model, count in (replicas or {}).items()
+        if count > 1
+    ]
+    return [*guards, *services, *router.objects(spec, settings, owner), *budgets]
 
 
 def set_identity(
@@ -39,7 +48,7 @@ def set_identity(
     planned: plans.PlannedSet,
     render_version: int = RENDER_VERSION,
 ) -> str:
-    """Name of the StatefulSet that runs this shape: equal inputs, equal name (decisions.md 5).
+    """Name of the StatefulSet that runs this shape: equal inputs, equal name.
 
     Replicas, chart settings and predictions are no inputs. To find out whether an existing set
     still is the planned one, pass the ``render_version`` it carries.

@@ -134,7 +134,7 @@ class CalibrationView:
 
 @dataclass(frozen=True)
 class Observation:
-    """All reads of one pass (style.md: reads first, in one place, into one frozen value).
+    """All reads of one pass (reads first, in one place, into one frozen value).
 
     ``plan_text`` and ``problem_text`` are the documents of the plan ConfigMap; ``drift`` is
     ``status.drift`` as drift-watch wrote it; ``now`` is Unix seconds from the clock passed in.

@@ -12,7 +12,7 @@ from .spec import CascadeSpec
 
 REVISION_DIGITS = 10
 FACTOR_STEP = 0.05
-"""Measured step-time factors count in steps of 5 % (decisions.md section 5)."""
+"""Measured step-time factors count in steps of 5 %."""
 
 
 class DriftSettings(Protocol):
@@ -78,7 +78,7 @@ def revision(problem: problems.Problem) -> str:
 
 
 def decide(spec: CascadeSpec, observation: Observation, settings: DriftSettings) -> Decision:
-    """Whether this pass plans (decisions.md sections 5 and 6).
+    """Whether this pass plans.
 
     A change of spec, table or pool is always answered; drift only once per verdict, after the
     cooldown, and not while the last plan is still being put into force.

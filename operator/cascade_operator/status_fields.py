@@ -12,7 +12,7 @@ from .spec import CascadeSpec
 from .step import Step
 
 MEASURED_STEP = 0.05
-"""Measured figures change status only by at least this share (decisions.md section 5)."""
+"""Measured figures change status only by at least this share."""
 MAX_LINE = 1024
 
 

@@ -1,6 +1,6 @@
 """The hand-over: from what is observed to the next idempotent step, with no other memory.
 
-Order (kubernetes.md section 3): route away, drain, shrink, wait until pods are gone, grow inside
+Order: route away, drain, shrink, wait until pods are gone, grow inside
 the pool, wait Ready, publish the plan's thresholds, prune. One move at a time.
 """
 

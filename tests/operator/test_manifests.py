@@ -388,6 +388,37 @@ def test_disruption_budget_exists_only_where_it_blocks_no_drain(
     assert len(by_kind(cascade_objects(spec), "PodDisruptionBudget")) == budgets
 
 
+@pytest.mark.parametrize(
+    ("replicas", "guarded"),
+    [({}, []), ({"small": 1, "large": 1}, []), ({"small": 3, "large": 1}, ["chat-small"])],
+)
+def test_a_drain_takes_the_replicas_of_a_model_one_by_one(
+    replicas: dict[str, int], guarded: list[str]
+) -> None:
+    objects = manifests.render_cascade(samples.spec(), samples.settings(), samples.OWNER, replicas)
+    budgets = by_kind(objects, "PodDisruptionBudget")
+    assert [b["metadata"]["name"] for b in budgets] == guarded
+    template = stateful_set()["spec"]["template"]["metadata"]["labels"]
+    for budget in budgets:
+        assert budget["spec"]["maxUnavailable"] == 1
+        assert budget["spec"]["selector"]["matchLabels"].items() <= template.items()
+
+
+def test_the_longest_accepted_answer_fits_in_the_grace_of_router_and_engine() -> None:
+    spec = samples.spec(router={"timeouts": {"totalSeconds": 900}})
+    deployment = by_kind(cascade_objects(spec), "Deployment")[0]
+    given = flags(container(deployment)["args"])
+    assert float(given["--grace-seconds"]) == 900
+    assert (
+        pod(deployment)["terminationGracePeriodSeconds"]
+        >= 900 + float(given["--linger-seconds"]) + 10
+    )
+    engine = pod(stateful_set())
+    sleep = engine["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    longest = samples.spec().router.timeouts.total_seconds
+    assert engine["terminationGracePeriodSeconds"] >= longest + sleep + 15
+
+
 def test_services_select_the_engine_pods_of_their_model() -> None:
     template = stateful_set()["spec"]["template"]["metadata"]["labels"]
     services = {s["metadata"]["name"]: s["spec"] for s in by_kind(cascade_objects(), "Service")}

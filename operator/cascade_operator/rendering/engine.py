@@ -14,8 +14,10 @@ from .settings import RenderSettings
 PRESTOP_SECONDS = 2
 """The router stops sending before a planned deletion; this covers evictions, until the change of
 the EndpointSlice has reached it."""
-GRACE_SECONDS = 180
-"""SGLang finishes running answers after SIGTERM (kubernetes.md section 6)."""
+GRACE_SECONDS = 1800 + PRESTOP_SECONDS + 15
+"""SGLang finishes running answers after SIGTERM and exits when idle: the longest answer that the
+router waits for by default, the preStop sleep and a margin. A constant, because a change of the
+router's time-outs must not roll engines."""
 STARTUP_PERIOD_SECONDS = 2
 CACHE = "/cache"
 WEIGHTS = "/weights"
@@ -99,6 +101,25 @@ def stateful_set(
 def shape(planned: plans.PlannedSet) -> dict[str, Any]:
     """The planned set as its annotation holds it: what the template fixes, not how many."""
     return planned.model_dump(mode="json", by_alias=True, exclude={"replicas"})
+
+
+def disruption_budget(
+    cascade: spec.CascadeSpec, model: str, owner: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A node drain takes the model's replicas one by one."""
+    labels = {names.LABEL_MODEL: model}
+    selector = metadata.selector(cascade.name, names.COMPONENT_ENGINE, **labels)
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata.metadata(
+            names.serving_service(cascade.name, model),
+            cascade.namespace,
+            metadata.labels(cascade.name, names.COMPONENT_ENGINE, labels),
+            owner,
+        ),
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector}},
+    }
 
 
 def services(
@@ -209,7 +230,7 @@ def _resources(model: spec_fields.Model, resource_name: str, gpus: int) -> dict[
 
 
 def _probes(startup_budget_seconds: int) -> dict[str, Any]:
-    """Probes of a single-node engine (sglang.md section 7): ``/ready`` is a flag, ``/health``
+    """Probes of a single-node engine: ``/ready`` is a flag, ``/health``
     generates a token and may take 20 s on a busy engine."""
     ready = {"path": "/ready", "port": "http"}
     failures = math.ceil(startup_budget_seconds / STARTUP_PERIOD_SECONDS)

@@ -1,4 +1,4 @@
-"""NetworkPolicies, ingress only: who may reach the router and the engines (decisions.md 10)."""
+"""NetworkPolicies, ingress only: who may reach the router and the engines."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -9,8 +9,10 @@ from .. import names, spec, spec_fields
 from . import metadata
 from .settings import RenderSettings
 
-GRACE_SECONDS = 120
-"""After SIGTERM the router serves on for 5 s, while endpoints update, then ends open requests."""
+LINGER_SECONDS = 5
+"""After SIGTERM the router serves on for this long, while endpoints update."""
+MARGIN_SECONDS = 15
+"""From the end of the drain to the kill: goodbyes and aborts."""
 CONFIG_MOUNT = "/etc/cascade-router"
 
 
@@ -144,6 +146,9 @@ def _pod(cascade: spec.CascadeSpec, settings: RenderSettings) -> dict[str, Any]:
             "--configmap", name,
             "--config", f"{CONFIG_MOUNT}/{router_config.CONFIG_KEY}",
             "--processes", str(cascade.router.processes),
+            "--linger-seconds", str(LINGER_SECONDS),
+            # The longest answer that was accepted before SIGTERM is still given.
+            "--grace-seconds", str(cascade.router.timeouts.total_seconds),
         ],
         "env": [
             _from_field("POD_NAME", "metadata.name"),
@@ -181,7 +186,9 @@ def _pod(cascade: spec.CascadeSpec, settings: RenderSettings) -> dict[str, Any]:
         "serviceAccountName": name,
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "terminationGracePeriodSeconds": (
+            cascade.router.timeouts.total_seconds + LINGER_SECONDS + MARGIN_SECONDS
+        ),
         "securityContext": metadata.pod_security(settings.run_as_user),
         **metadata.pull_secrets(settings.image_pull_secrets),
         "containers": [container],
