@@ -11,7 +11,7 @@ def test_images_in_examples_and_demo_carry_the_projects_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     texts = [p.read_text() for p in (ROOT / "examples").rglob("*") if p.is_file()]
     tags = [
-        t for text in texts for t in re.findall(r"cascade-operator/[a-z]+:([0-9][^\s\"']*)", text)
+        t for text in texts for t in re.findall(r"cascade-operator/[a-z]+:([0-9.]*[0-9])", text)
     ]
     assert tags
     assert set(tags) == {version}

@@ -139,7 +139,9 @@ def wait_for_program(pid: int, program: Path, timeout_seconds: float = 10) -> No
 
     def has_become() -> bool:
         try:
-            return link.readlink() == program.resolve()
+            # By identity, not by path: seen from a chroot, paths of other mount namespaces start
+            # at the real root.
+            return os.path.samestat(link.stat(), program.stat())
         except FileNotFoundError as error:
             raise ClusterError(f"The process that should become {program.name} ended.") from error
 
