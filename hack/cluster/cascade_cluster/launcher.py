@@ -47,7 +47,9 @@ class Launcher:
         if machine is None:
             return []
         nsenter = shutil.which("nsenter") or "/usr/bin/nsenter"
-        return [nsenter, "-t", str(machine.pid), "--mount", "--net", "--pid", "--ipc", "--"]
+        # --root: a mount namespace alone would lead to the real root, also out of a chroot.
+        spaces = ["--mount", "--root", "--net", "--pid", "--ipc"]
+        return [nsenter, "-t", str(machine.pid), *spaces, "--"]
 
     def check(self, *names: str) -> None:
         """Raise, with the end of its log, if one of the named processes is no longer there."""
