@@ -24,7 +24,7 @@ TIME_SCALE = 5.0
 """Model seconds per wall-clock second; arrivals, latencies and windows are sped up together."""
 EXPECTED_RATE = 10.0
 """Requests per second that the example expects (600 a minute); the trace is sent at this rate."""
-TRACE_SECONDS = 60.0
+TRACE_SECONDS = 50.0
 """Model seconds of the trace that are sent before the shift."""
 OVERRIDES: dict[str, dict[str, Any]] = {
     "drift": {"windowSeconds": 30, "cooldownSeconds": 60},
@@ -32,8 +32,8 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "router": {"timeouts": {"connectMilliseconds": 20_000}},
 }
 """What the demo sets beside the example: windows of seconds, patience on a machine of 2 cores."""
-CALIBRATION_PROMPTS = 420
-CALIBRATION_CONCURRENCY = 64
+CALIBRATION_PROMPTS = 400
+CALIBRATION_CONCURRENCY = 96
 """More than the Job's default, which goes easy on live traffic; here there is none yet."""
 ENGINES = "app.kubernetes.io/component=engine"
 SEED = 20231116
