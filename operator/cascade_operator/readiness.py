@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from . import plan_record, reasons, status_fields
-from .observation import Observation, SetView
+from .observation import Observation, PodView, SetView
 from .spec import CascadeSpec
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
@@ -38,21 +38,22 @@ def models(
         ready = sum(1 for view in views for pod in view.ready_pods() if not pod.lost)
         trouble = status_fields.blocking(views)
         if ready < floor or (trouble is not None and ready < sum(s.replicas for s in model.sets)):
-            short.append(_short_of(model.name, ready, floor, views))
+            short.append(_short_of(model.name, ready, floor, views, observation))
     if short:
         worst = next((c for c in short if c.reason != reasons.STARTING), short[0])
         return Condition(FALSE, worst.reason, "; ".join(c.message for c in short))
     return Condition(TRUE, reasons.MODELS_READY, "every model has Ready replicas")
 
 
-def _short_of(name: str, ready: int, floor: int, views: Sequence[SetView]) -> Condition:
+def _short_of(
+    name: str, ready: int, floor: int, views: Sequence[SetView], observation: Observation
+) -> Condition:
     """Why one model lacks Ready replicas; the blocking pod is named."""
     words = f"model {name} has {ready} Ready replicas, needs {floor}"
     pod = status_fields.blocking(views)
     if pod is not None:
-        return Condition(
-            FALSE, _trouble(pod.waiting_reason), f"{words}: {status_fields.pod_words(pod)}"
-        )
+        why = status_fields.pod_words(pod) + _fragments(pod, observation)
+        return Condition(FALSE, _trouble(pod.waiting_reason), f"{words}: {why}")
     held = [p for v in views for p in v.pods if p.terminating and not p.finished]
     if held:
         return Condition(
@@ -61,6 +62,19 @@ def _short_of(name: str, ready: int, floor: int, views: Sequence[SetView]) -> Co
     starting = sorted(p.name for v in views for p in v.pods if not p.ready)
     waits = f"waiting for pod {starting[0]}" if starting else "its pods do not exist yet"
     return Condition(FALSE, reasons.STARTING, f"{words}: {waits}")
+
+
+def _fragments(pod: PodView, observation: Observation) -> str:
+    """Free GPUs node by node, where they would do for the pod only if they were together."""
+    rooms = {
+        node.name: max(0, node.allocatable - node.foreign - node.ours)
+        for node in observation.pool.nodes
+        if node.ready
+    }
+    if pod.node is not None or not max(rooms.values(), default=0) < pod.gpus <= sum(rooms.values()):
+        return ""
+    listed = ", ".join(f"{name} {count}" for name, count in sorted(rooms.items()) if count)
+    return f"; it needs {pod.gpus} GPUs on one node, free are {listed}"
 
 
 def _trouble(waiting_reason: str) -> str:

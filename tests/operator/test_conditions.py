@@ -312,6 +312,26 @@ def test_conditions(
     assert [word for word in told[1] if word not in message(status, told[0])] == []
 
 
+@pytest.mark.parametrize(
+    ("free", "told"),
+    [
+        ((2, 3), "it needs 4 GPUs on one node, free are node-0 2, node-1 3"),
+        ((1, 1), ""),
+        ((4,), ""),
+    ],
+    ids=["fragments", "too few in all", "room on one node"],
+)
+def test_free_gpus_in_fragments_are_named(free: tuple[int, ...], told: str) -> None:
+    pending = with_pod(
+        running(), "large", node=None, ready=False, gpus=4, waiting_reason="Unschedulable",
+        message="0/2 nodes are available",
+    )  # fmt: skip
+    view = dataclasses.replace(pending, pool=samples.pool(nodes=samples.nodes(*free)))
+    words = message(summarise(view), "ModelsReady")
+    assert "0/2 nodes are available" in words
+    assert told in words and ("on one node" in words) == bool(told)
+
+
 def test_cascade_of_another_namespace_is_never_named() -> None:
     status = summarise(running(pool=FOREIGN_ELDER), errors=(SHORT,))
     assert "secret" not in json.dumps(status)
