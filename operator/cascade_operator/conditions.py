@@ -45,6 +45,7 @@ class Facts:
     decision: planning.Decision | None
     step: Step | None
     errors: Sequence[Exception]
+    is_drift_watch_installed: bool
 
     @property
     def planning_error(self) -> Condition | None:
@@ -71,15 +72,27 @@ def summarise(
     step: Step | None,
     errors: Sequence[Exception],
     now: float,
+    is_drift_watch_installed: bool = True,
 ) -> dict[str, Any]:
     """The operator's part of ``status`` (everything but ``drift``).
 
     ``spec`` is ``None`` when ``spec_errors`` say why; ``decision`` and ``step`` are ``None`` when
-    the pass did not come so far; ``errors`` are those of this pass; ``now`` in Unix seconds. The
-    same facts give the same document: a second pass writes nothing.
+    the pass did not come so far; ``errors`` are those of this pass; ``now`` in Unix seconds;
+    ``is_drift_watch_installed`` is the chart's choice. The same facts give the same document: a
+    second pass writes nothing.
     """
     stored = plan_record.read(observation)
-    facts = Facts(spec, spec_errors, observation, stored, record, decision, step, errors)
+    facts = Facts(
+        spec,
+        spec_errors,
+        observation,
+        stored,
+        record,
+        decision,
+        step,
+        errors,
+        is_drift_watch_installed,
+    )
     status: dict[str, Any] = {
         "observedGeneration": observation.generation,
         "conditions": _written(_conditions(facts), observation, now),
@@ -269,6 +282,9 @@ def _quality_met(facts: Facts) -> Condition:
 def _drift_watch(facts: Facts) -> Condition:
     if facts.spec is not None and facts.spec.drift.mode == "Off":
         return Condition(TRUE, reasons.OFF, "drift.mode is Off: traffic is not watched")
+    if not facts.is_drift_watch_installed:
+        told = "drift-watch is not installed (chart value driftWatch.enabled): nothing is watched"
+        return Condition(UNKNOWN, reasons.OFF, told)
     written = facts.observation.drift.get("lastUpdate")
     if facts.spec is None or not written:
         return Condition(UNKNOWN, reasons.WAITING, "drift-watch has written nothing yet")

@@ -6,7 +6,7 @@ from typing import Any
 
 from cascade_solver import problem as problems
 
-from . import calibration, changes, judge, live_load, names, plan_record
+from . import calibration, changes, judge, live_load, names, plan_record, reasons
 from .observation import Observation
 from .spec import CascadeSpec
 from .spec_fields import Model
@@ -78,7 +78,7 @@ def _table(spec: CascadeSpec, observation: Observation) -> judge.Fitted | None:
     try:
         return judge.read(view.text, spec.model_names, view.reference)
     except calibration.CalibrationError as error:
-        raise RefusedError(Refuse("InvalidCalibration", str(error))) from error
+        raise RefusedError(Refuse(reasons.INVALID_CALIBRATION, str(error))) from error
 
 
 def _bare_problem(spec: CascadeSpec, observation: Observation) -> problems.Problem:
@@ -109,7 +109,7 @@ def problem(
     spec: CascadeSpec, observation: Observation, stored: plan_record.Stored, facts: Draft
 ) -> problems.Problem:
     if observation.pool.usable == 0:
-        raise RefusedError(Refuse("InsufficientGPUs", _empty_pool(observation)))
+        raise RefusedError(Refuse(reasons.INSUFFICIENT_GPUS, _empty_pool(observation)))
     bare = _bare_problem(spec, observation)
     fitted = _table(spec, observation)
     in_force = _in_force(spec, stored.record)

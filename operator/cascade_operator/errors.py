@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from . import reasons
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -55,7 +57,7 @@ class InfeasibleError(PlanningError):
 class InsufficientGpusError(PlanningError):
     """The pool has too few GPUs: ``needed`` at least, ``available`` there."""
 
-    reason = "InsufficientGPUs"
+    reason = reasons.INSUFFICIENT_GPUS
 
     def __init__(self, message: str, needed: int, available: int) -> None:
         self.needed = needed

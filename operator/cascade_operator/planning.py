@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from cascade_solver import plan as plans
 from cascade_solver import problem as problems
 
-from . import changes, drafting, live_load, names, plan_record
+from . import changes, drafting, live_load, names, plan_record, reasons
 from .observation import Observation
 from .spec import CascadeSpec
 
@@ -92,7 +92,7 @@ def decide(spec: CascadeSpec, observation: Observation, settings: DriftSettings)
             return KeepPlan(record, "Unchanged", "the plan in force answers spec, pool and traffic")
         if spec.plan_policy.paused:
             return KeepPlan(
-                record, "Paused", f"planPolicy.paused holds a new plan back: {cause[1]}"
+                record, reasons.PAUSED, f"planPolicy.paused holds a new plan back: {cause[1]}"
             )
         waiting = _cooldown(spec, observation, settings, record, cause[0], draft)
         waiting = waiting or _approval(spec, observation, stored, draft)
@@ -152,7 +152,7 @@ def _approval(
         f"plan {proposal.revision} waits for approval: annotate the cascade with "
         f"{names.ANNOTATION_APPROVE}={proposal.revision}"
     )
-    return KeepPlan(stored.record, "AwaitingApproval", message)
+    return KeepPlan(stored.record, reasons.AWAITING_APPROVAL, message)
 
 
 def _need(

@@ -1,10 +1,8 @@
 """Reasons of the nine conditions, with their meanings; users may rely on the words."""
 
-# Ready
+# Ready; while it is False, the reason is that of ModelsReady or RouterReady.
 SERVING = "Serving"
 """Models and router serve this generation."""
-NOT_SERVING = "NotServing"
-"""ModelsReady or RouterReady does not hold; the message repeats which and why."""
 
 # Reconciling
 SETTLED = "Settled"
@@ -87,4 +85,4 @@ STALE = "Stale"
 WAITING = "Waiting"
 """drift-watch has not written status.drift yet."""
 OFF = "Off"
-"""drift.mode is Off: nothing is watched."""
+"""Nothing is watched: drift.mode is Off, or drift-watch is not installed (driftWatch.enabled)."""

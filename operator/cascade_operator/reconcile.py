@@ -274,6 +274,7 @@ class Reconciler:
             outcome.step,
             outcome.errors,
             self._clock(),
+            self._settings.drift_watch_enabled,
         )
         before = body.get("status") or {}
         outcome.happenings += events.transitions(before, status)

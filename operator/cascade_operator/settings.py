@@ -48,6 +48,7 @@ class Settings:
     request_timeout_seconds: float = 8.0
     resync_seconds: float = 600.0
     drift_cooldown_seconds: float = 120.0
+    drift_watch_enabled: bool = True
     log_level: str = "info"
     log_format: str = "json"
     http_port: int = HTTP_PORT
@@ -151,6 +152,7 @@ READERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "request_timeout_seconds": SECONDS,
     "resync_seconds": SECONDS,
     "drift_cooldown_seconds": SECONDS,
+    "drift_watch_enabled": BOOLEAN,
     "log_level": _one_of("debug", "info", "warning", "error"),
     "log_format": _one_of("json", "console"),
     "http_port": (int, "a port number"),

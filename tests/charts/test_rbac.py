@@ -95,6 +95,7 @@ TABLE = [
     ("operator", "create", "rbac.authorization.k8s.io/roles", True, True, False),
     ("operator", "create", "rbac.authorization.k8s.io/clusterroles", False, False, False),
     ("operator", "create", "core/events", True, True, False),
+    ("operator", "patch", "core/events", False, False, False),
     ("operator", "patch", "coordination.k8s.io/leases", True, True, False),
     ("drift-watch", "list", CASCADES, True, True, False),
     ("drift-watch", "patch", STATUS, True, True, False),

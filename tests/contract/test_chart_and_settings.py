@@ -32,6 +32,7 @@ OTHER_VALUES: dict[str, Any] = {
     },
     "resyncSeconds": 601,
     "drift": {"periodSeconds": 31, "cooldownSeconds": 121},
+    "driftWatch": {"enabled": False},
     "timeScale": "2.5",
     "logLevel": "debug",
     "logFormat": "console",
@@ -75,7 +76,8 @@ def test_every_variable_of_the_chart_is_read_and_every_setting_can_be_chosen(
 
 
 def test_drift_watch_reads_what_the_chart_sets(api_cluster: Cluster) -> None:
-    read = driftwatch_settings.load(_variables(api_cluster, OTHER_VALUES, "drift-watch"))
+    values = {**OTHER_VALUES, "driftWatch": {"enabled": True}}
+    read = driftwatch_settings.load(_variables(api_cluster, values, "drift-watch"))
     assert read == driftwatch_settings.Settings(
         period_seconds=31,
         time_scale=2.5,

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from cascade_operator import apply, errors, kube, names
+from cascade_operator import apply, errors, kube, manifests, names
+from tests.operator import samples
 from tests.operator.memory import MemoryCluster
 
 SERVICE: dict[str, Any] = {
@@ -97,6 +98,26 @@ async def test_only_own_children_of_kinds_that_come_and_go_are_pruned() -> None:
     assert kube.SERVICE.path("demo", "users-own") in cluster.api.objects
     assert kube.CONFIG_MAP.path("demo", "chat-calibration") in cluster.api.objects
     assert kube.SERVICE.path("demo", "chat-small") not in cluster.api.objects
+
+
+async def test_a_models_disruption_budget_goes_when_one_replica_is_left() -> None:
+    cluster = MemoryCluster()
+    spec = samples.spec()
+
+    def rendered(small: int) -> list[dict[str, Any]]:
+        count = {"small": small, "large": 2}
+        return manifests.render_cascade(spec, samples.settings(), samples.OWNER, count)
+
+    def budgets() -> set[str]:
+        found = {model: f"{spec.name}-{model}" for model in spec.model_names}
+        path = kube.DISRUPTION_BUDGET.path
+        return {m for m, name in found.items() if path(spec.namespace, name) in cluster.api.objects}
+
+    for manifest in rendered(small=2):
+        await cluster.writer.apply(manifest)
+    assert budgets() == {"small", "large"}
+    await cluster.writer.prune(spec.uid, spec.namespace, spec.name, rendered(small=1))
+    assert budgets() == {"large"}
 
 
 async def test_no_write_after_the_lease_may_be_lost() -> None:

@@ -298,6 +298,17 @@ OTHER = [
     pytest.param(
         {"spec": samples.spec(drift={"mode": "Off"}), "observation": running(drift={})},
         {"DriftWatchHealthy": "True/Off"}, ("DriftWatchHealthy", ["Off"]), id="drift-watch off"),
+    pytest.param(
+        {"observation": running(drift={}), "is_drift_watch_installed": False},
+        {"DriftWatchHealthy": "Unknown/Off", "Ready": "True/Serving",
+         "Reconciling": "False/Settled", "Stalled": "False/Progressing"},
+        ("DriftWatchHealthy", ["not installed", "driftWatch.enabled"]),
+        id="drift-watch not installed"),
+    pytest.param(
+        {"observation": running(drift={"lastUpdate": status_fields.timestamp(NOW - 7200)}),
+         "is_drift_watch_installed": False},
+        {"DriftWatchHealthy": "Unknown/Off", "Ready": "True/Serving"},
+        ("DriftWatchHealthy", ["not installed"]), id="drift-watch taken away"),
 ]
 # fmt: on
 

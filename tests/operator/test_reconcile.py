@@ -5,7 +5,17 @@ from typing import Any
 
 import pytest
 
-from cascade_operator import childplan, errors, events, kube, names, observe, reconcile, spec
+from cascade_operator import (
+    childplan,
+    errors,
+    events,
+    kube,
+    names,
+    observe,
+    reasons,
+    reconcile,
+    spec,
+)
 from cascade_solver import plan as plans
 from tests.operator import samples
 from tests.operator.memory import MemoryCluster, Planner
@@ -239,6 +249,16 @@ async def test_what_is_no_longer_rendered_is_deleted(planner: Planner) -> None:
     cluster.change(key, router={"replicas": 1})
     await cluster.run(key)
     assert path not in cluster.api.objects
+
+
+async def test_a_cluster_without_drift_watch_is_ready_and_says_that_nothing_is_watched(
+    planner: Planner,
+) -> None:
+    cluster = MemoryCluster(drift_watch_enabled=False)
+    key = cluster.create()
+    await cluster.run(key)
+    assert cluster.condition(key, "Ready")["status"] == "True"
+    assert cluster.condition(key, "DriftWatchHealthy")["reason"] == reasons.OFF
 
 
 async def test_a_plan_that_no_longer_fits_is_not_adopted(planner: Planner) -> None:

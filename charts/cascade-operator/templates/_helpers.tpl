@@ -150,7 +150,7 @@ priorityClassName: {{ . }}
   verbs: [get, list, watch, create, patch]
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- end -}}
 
 {{- define "cascade.driftwatchRules" -}}
