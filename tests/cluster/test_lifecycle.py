@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cascade_cluster import clusters, control_plane, fixed_folders, local, processes, teardown
+from cascade_cluster.commands import wait_until
 from cascade_cluster.errors import ClusterError
 from cascade_cluster.instance import Instance, load
 from cascade_cluster.network import Network
@@ -40,6 +41,16 @@ def running(settings: Settings, name: str) -> Instance:
     return instance
 
 
+def crash(process: processes.Process) -> None:
+    """Kills a component; a killed process still runs for a moment, and would pass for healthy."""
+    os.kill(process.pid, signal.SIGKILL)
+    wait_until(
+        "the end of the killed process",
+        lambda: not processes.is_alive(process),
+        timeout_seconds=10,
+    )
+
+
 def traces(instance: Instance, containers: list[str]) -> list[str]:
     """What is left of a cluster on this host."""
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
@@ -64,7 +75,7 @@ def test_a_cluster_whose_api_server_was_killed_is_replaced(
 ) -> None:
     clusters.up(settings, names[0], "api")
     first = running(settings, names[0])
-    os.kill(first.process("kube-apiserver").pid, signal.SIGKILL)
+    crash(first.process("kube-apiserver"))
     assert not any("up," in line for line in clusters.status(settings) if names[0] in line)
     cluster = clusters.up(settings, names[0], "api")
     second = running(settings, names[0])
@@ -128,7 +139,7 @@ def test_two_clusters_run_side_by_side_and_leave_nothing(
     assert all(len(containers) == 4 for containers in tasks.values())
 
     # A crash of one is no affair of the other.
-    os.kill(first.process("kube-apiserver").pid, signal.SIGKILL)
+    crash(first.process("kube-apiserver"))
     clusters.up(settings, names[0], "pods", nodes=1)
     replacement = running(settings, names[0])
     left = traces(first, tasks[first.folder])
